@@ -1,0 +1,81 @@
+# Every target sets up .venv by itself when it must and is quick when nothing changed. `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SITE := build/site
+
+# pyright's wrapper asks a registry for news at each start unless told not to; mkdocs-material advertises at each build.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export NO_MKDOCS_2_WARNING := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test coverage lint format conformance docs bench build constraints clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev ## .venv with everything for development
+
+demo: $(VENV)/.runtime ## a task that outlives a kill -9, in under a minute
+	@$(BIN)/perdure demo
+
+test: $(VENV)/.dev ## the whole suite, on two processes
+	$(BIN)/pytest -n 2 $(ARGS)
+
+coverage: $(VENV)/.dev ## the suite again, demanding every branch of domain, store and engine
+	@mkdir -p build/coverage
+	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html --cov-fail-under=100 $(ARGS)
+
+lint: $(VENV)/.dev ## ruff, pyright, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.dev ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+conformance: $(VENV)/.dev ## the official MCP conformance suite against examples/conformance_server.py
+	$(BIN)/python -m tests.conformance.run $(ARGS)
+
+docs: $(VENV)/.dev ## the documentation, strictly, into build/site
+	$(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
+	@echo "documentation: $(SITE)/index.html"
+
+bench: $(VENV)/.dev ## throughput of the store and over HTTP, beside their baselines
+	$(BIN)/python -m bench.store $(ARGS)
+	$(BIN)/python -m bench.http $(ARGS)
+
+build: $(VENV)/.dev ## wheel and sdist into build/dist
+	$(BIN)/python -m build --outdir build/dist
+
+constraints: ## resolve the newest allowed versions and pin them in constraints.txt
+	@mkdir -p build
+	$(PYTHON) -m venv --clear build/resolve
+	build/resolve/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	{ sed -n '/^#/p' constraints.txt; \
+	  build/resolve/bin/python -m pip list --format=freeze --exclude pip --exclude setuptools --exclude perdure | sort -f; \
+	} > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+	rm -rf build/resolve
+
+clean: ## remove .venv and everything that was built or cached
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Stamps: the interpreter; what runs perdure; what develops it. The development stamp fulfils the runtime one.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"perdure needs Python 3.11 or newer, and $(PYTHON) is {v.major}.{v.minor}: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $(VENV)/.runtime $@
