@@ -1,0 +1,224 @@
+"""What the rest of the house talks about, as frozen values.
+
+An `Operation` is described by method, name and parameters: nothing here knows `tools/call`, so a request type that a
+later revision of the extension makes task-capable needs no new model. Times are milliseconds since the epoch
+(`policy`). JSON values are plain Python ones; whoever stores them copies them by encoding, so nobody shares a mutable
+value with a caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = [
+    "JSON",
+    "Cancelled",
+    "Change",
+    "Claim",
+    "Completed",
+    "Failed",
+    "Failure",
+    "InputRequest",
+    "InputState",
+    "JSONObject",
+    "NewTask",
+    "Operation",
+    "Outcome",
+    "Owner",
+    "Renewal",
+    "Session",
+    "Status",
+    "Task",
+]
+
+JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
+JSONObject = dict[str, JSON]
+
+
+class Status(StrEnum):
+    """The five statuses of the extension; the values are what clients read."""
+
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing can change any more."""
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose task it is. Both parts decide: the same principal in two tenants is two owners."""
+
+    tenant: str
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """The request that became a task: enough to run it again on another machine."""
+
+    method: str
+    name: str
+    params: JSONObject
+
+    @property
+    def handler(self) -> str:
+        """The name under which workers claim it; a worker claims only what it has a handler for."""
+        return f"{self.method}:{self.name}"
+
+
+class InputState(StrEnum):
+    """How far one question is. SUPERSEDED: nobody waits for the answer any more; the key stays taken."""
+
+    OUTSTANDING = "outstanding"
+    ANSWERED = "answered"
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """One question of a task, under a key that is unique for the task's whole life (contract 4)."""
+
+    key: str
+    request: JSONObject
+    issued_at: int
+    state: InputState = InputState.OUTSTANDING
+    response: JSON = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A JSON-RPC error, as a failed task carries it."""
+
+    code: int
+    message: str
+    data: JSON = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """What a task is at the moment of its creation; the store adds its number, its times and its run.
+
+    `accepts` names the input kinds that the creating request declared; no other kind is ever asked (contract 4).
+    `keep_ms`: how long at least a result stays readable after the finish. `max_attempts`: the worker deaths after which
+    it fails.
+    """
+
+    id: str
+    owner: Owner
+    operation: Operation
+    ttl_ms: int | None = None
+    keep_ms: int | None = None
+    poll_ms: int | None = None
+    max_attempts: int = 10
+    accepts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as its owner may see it, plus what the engine needs. A snapshot: a newer one replaces it.
+
+    `seq` is the store's own number and never leaves the server. `version` grows by one with every change. `inputs`
+    holds the outstanding questions, in the order of asking, and is empty unless the status is INPUT_REQUIRED.
+    """
+
+    seq: int
+    id: str
+    owner: Owner
+    operation: Operation
+    status: Status
+    created_at: int
+    updated_at: int
+    version: int = 1
+    message: str | None = None
+    ttl_ms: int | None = None
+    keep_ms: int | None = None
+    poll_ms: int | None = None
+    cancel_requested: bool = False
+    accepts: frozenset[str] = frozenset()
+    result: JSONObject | None = None
+    error: Failure | None = None
+    inputs: tuple[InputRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The operation returned a result, be it a good one or one that says `isError` (contract 3)."""
+
+    result: JSONObject
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The operation ended in a JSON-RPC error; `message` becomes the task's status message."""
+
+    error: Failure
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The operation stopped because it was asked to."""
+
+
+Outcome = Completed | Failed | Cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One worker process, and THE lease: every run that it has claimed is held as long as this lives.
+
+    `info` says where the process lives (`engine/lease.py` writes and reads it), so that a neighbour can tell at once
+    that it died.
+    """
+
+    id: str
+    expires_at: int
+    info: JSONObject = field(default_factory=dict[str, JSON])
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to run one task, as long as `fence` is the number that the run carries.
+
+    Fences come from one counter and only grow: a claim made later always has the larger one. `attempt` starts at 1 and
+    grows when a worker died holding the run, not when a parked task comes back.
+    """
+
+    task: Task
+    fence: int
+    attempt: int
+
+    @property
+    def seq(self) -> int:
+        return self.task.seq
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a worker hears when it renews its lease: which of its runs (by task number) somebody asked to cancel."""
+
+    cancelled: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A hint that a task changed. Hints may be lost or repeated; the row's `version` is the truth.
+
+    `runnable`: a worker may claim something now. `cancel`: somebody wants the run to stop.
+    """
+
+    task_id: str
+    seq: int
+    status: Status
+    runnable: bool = False
+    cancel: bool = False
