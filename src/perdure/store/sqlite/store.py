@@ -1,0 +1,163 @@
+"""`SQLiteStore`: the verbs, each either an operation for the writer or a read on the event loop's own connection.
+
+Reads run right where they are asked for. A point read by id takes about 11 µs; the hop to a thread and back takes 65 µs
+and more, and under WAL a reader waits for nobody. What makes a task or asks a question is encoded before an operation
+is queued, so that a value that can't be stored never gets as far as a transaction. Results and answers are encoded
+inside: only there is known whether they count at all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from perdure.domain.errors import StoreUnavailable
+from perdure.domain.inputs import Journal
+from perdure.domain.model import (
+    JSON,
+    Change,
+    Claim,
+    JSONObject,
+    NewTask,
+    Outcome,
+    Owner,
+    Renewal,
+    Session,
+    Task,
+)
+from perdure.store.base import Listener, Unsubscribe
+from perdure.store.clock import Clock, WallClock
+from perdure.store.codec import decode_object, encode, plain
+
+from . import operations, rows, schema, sql
+from .writer import Transaction, Writer
+
+__all__ = ["SQLiteStore"]
+
+T = TypeVar("T")
+
+
+class SQLiteStore:
+    """A `Store` in one SQLite file, named by a URL such as `sqlite:///tasks.db`."""
+
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
+        self._path = schema.path_of(url)
+        self._clock = clock or WallClock()
+        self._writer = Writer(partial(schema.connect_writer, self._path), self._announce)
+        self._reader: sqlite3.Connection | None = None
+        self._listeners: list[Listener] = []
+
+    # -- lifetime ------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self._writer.open()
+        self._reader = schema.connect_reader(self._path)
+
+    async def close(self) -> None:
+        await self._writer.close()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # -- what clients ask ----------------------------------------------------------------------------------------------
+
+    async def create(self, new: NewTask) -> Task:
+        now = self._clock()
+        values = rows.new_values(new, now)
+        return await self._writer.submit(lambda tx: operations.create(tx, new, values, now))
+
+    async def get(self, owner: Owner, task_id: str) -> Task:
+        def look(reader: Transaction) -> Task:
+            # One snapshot: the task and its questions are two reads, and an answer may be committed between them.
+            with reader.connection:
+                reader.run("BEGIN")
+                return operations.owned(reader, owner, task_id, self._clock())
+
+        return self._read(look)
+
+    async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
+        return await self._writer.submit(lambda tx: operations.answer(tx, owner, task_id, responses, self._clock()))
+
+    async def request_cancel(self, owner: Owner, task_id: str) -> Task:
+        return await self._writer.submit(lambda tx: operations.request_cancel(tx, owner, task_id, self._clock()))
+
+    # -- what workers ask ----------------------------------------------------------------------------------------------
+
+    async def open_session(self, lease_ms: int, info: JSONObject) -> Session:
+        return await self._writer.submit(lambda tx: operations.open_session(tx, lease_ms, info, self._clock()))
+
+    async def renew(self, session_id: str, lease_ms: int) -> Renewal:
+        return await self._writer.submit(lambda tx: operations.renew(tx, session_id, lease_ms, self._clock()))
+
+    async def close_session(self, session_id: str) -> None:
+        await self._writer.submit(lambda tx: operations.close_session(tx, session_id, self._clock()))
+
+    async def sessions(self) -> tuple[tuple[Session, bool], ...]:
+        now = self._clock()
+        return tuple(
+            (Session(id_, expires_at, decode_object(info)), expires_at <= now)
+            for id_, expires_at, info in self._read(lambda reader: reader.all(sql.SESSION_ALL))
+        )
+
+    async def take_over(self, gone: Collection[str] = ()) -> int:
+        return await self._writer.submit(lambda tx: operations.take_over(tx, gone, self._clock()))
+
+    async def claim(self, session_id: str, handlers: Sequence[str], limit: int) -> tuple[Claim, ...]:
+        return await self._writer.submit(lambda tx: operations.claim(tx, session_id, handlers, limit, self._clock()))
+
+    async def journal(self, claim: Claim) -> Journal:
+        return rows.journal(self._read(lambda reader: reader.all(sql.INPUT_JOURNAL, claim.seq)))
+
+    async def report(self, claim: Claim, message: str) -> None:
+        plain(message)
+        await self._writer.submit(lambda tx: operations.report(tx, claim, message, self._clock()))
+
+    async def park(self, claim: Claim, asked: Mapping[str, JSONObject]) -> Task:
+        texts = {plain(key): encode(request) for key, request in asked.items()}
+        decoded = {key: decode_object(text) for key, text in texts.items()}
+        return await self._writer.submit(lambda tx: operations.park(tx, claim, decoded, texts, self._clock()))
+
+    async def finish(self, claim: Claim, outcome: Outcome) -> Task:
+        return await self._writer.submit(lambda tx: operations.finish(tx, claim, outcome, self._clock()))
+
+    async def release(self, claim: Claim) -> None:
+        await self._writer.submit(lambda tx: operations.release(tx, claim, self._clock()))
+
+    # -- housekeeping --------------------------------------------------------------------------------------------------
+
+    async def expire(self, limit: int) -> int:
+        # The look comes first and costs an index probe; without it an idle server would begin a transaction every
+        # second.
+        if self._read(lambda reader: reader.one(sql.TASK_OVERDUE, self._clock(), 1)) is None:
+            return 0
+        return await self._writer.submit(lambda tx: operations.expire(tx, limit, self._clock()))
+
+    async def purge(self, limit: int, *, linger_ms: int, tombstone_ms: int) -> int:
+        def look(reader: Transaction) -> bool:
+            now = self._clock()
+            over = reader.one(sql.TASK_PURGEABLE, now - linger_ms, 1)
+            return over is not None or reader.one(sql.TOMBSTONE_AGED, now, 1) is not None
+
+        if not self._read(look):
+            return 0
+        return await self._writer.submit(lambda tx: operations.purge(tx, limit, linger_ms, tombstone_ms, self._clock()))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _read(self, look: Callable[[Transaction], T]) -> T:
+        if self._reader is None:
+            raise StoreUnavailable("The task store is closed")
+        try:
+            return look(Transaction(self._reader))
+        except sqlite3.Error as error:
+            raise StoreUnavailable from error
+
+    def _announce(self, change: Change) -> None:
+        for listener in tuple(self._listeners):
+            listener(change)
