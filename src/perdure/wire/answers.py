@@ -1,0 +1,62 @@
+"""Judging a response to an outstanding question, before anything is stored (contract 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jsonschema
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CreateMessageResult, CreateMessageResultWithTools, ElicitResult, ListRootsResult
+from pydantic import BaseModel, ValidationError
+
+from perdure.domain.model import JSON, JSONObject, Task
+
+from .capabilities import kind_of
+
+__all__ = ["check"]
+
+_SHAPES: Final[Mapping[str, type[BaseModel]]] = {
+    "elicitation": ElicitResult,
+    "elicitation.url": ElicitResult,
+    "sampling": CreateMessageResult,
+    "sampling.tools": CreateMessageResultWithTools,
+    "roots": ListRootsResult,
+}
+
+
+def check(task: Task, responses: Mapping[str, Any]) -> dict[str, JSON]:
+    """The responses that answer an outstanding question of `task`; all others are left out, whatever they are.
+
+    Raises:
+        MCPError: -32602 with the reason: one of them does not fit its question.
+    """
+    chosen = {entry.key: entry.request for entry in task.inputs if entry.key in responses}
+    for key, request in chosen.items():
+        reason = _misfit(request, responses[key])
+        if reason is not None:
+            raise MCPError(INVALID_PARAMS, f"The response to {key!r} does not fit its request: {reason}")
+    return {key: responses[key] for key in chosen}
+
+
+def _misfit(request: JSONObject, response: Any) -> str | None:
+    """Why `response` is no answer to `request`, or None."""
+    kind = kind_of(request)
+    try:
+        shape = _SHAPES[kind].model_validate(response, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'response'}: {first['msg']}"
+    if kind == "elicitation" and isinstance(shape, ElicitResult) and shape.action == "accept":
+        return _unfit_content(request, response.get("content"))
+    return None
+
+
+def _unfit_content(request: JSONObject, content: Any) -> str | None:
+    if content is None:
+        return "content: required when the action is accept"
+    params: Any = request["params"]
+    validator = jsonschema.Draft202012Validator(params["requestedSchema"], format_checker=jsonschema.FormatChecker())
+    error = jsonschema.exceptions.best_match(validator.iter_errors(content))
+    # The message of a schema error quotes the value, and answers belong in no log and no error: say which rule it broke.
+    return None if error is None else f"{'.'.join(['content', *map(str, error.path)])}: violates {error.validator!r}"

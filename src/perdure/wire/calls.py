@@ -1,0 +1,89 @@
+"""What a `tools/call` of a task tool comes to: a task, a result, or a question first.
+
+The order is the contract's. The capability is judged before anything else; the arguments before anything is asked; all
+rounds of input before there is a task; and the handle leaves only once the task is durable (contract 2).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, cast
+
+import pydantic_core
+from mcp.server.context import HandlerResult, ServerRequestContext
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolRequestParams, InputRequiredResult
+
+from perdure.domain import ids
+from perdure.domain.model import JSON, JSONObject, NewTask, Operation, Owner
+from perdure.store.base import Store
+
+from . import render
+from .capabilities import declares_tasks, input_kinds
+from .errors import missing_extension
+from .inline import Inline
+from .tools import CALL, TaskTool, error_result
+
+__all__ = ["Calls"]
+
+RequestContext = ServerRequestContext[Any, Any]
+
+
+class Calls:
+    """Serves calls of task tools. All times and options are the tool's."""
+
+    def __init__(self, store: Store, inline: Inline) -> None:
+        self._store = store
+        self._inline = inline
+
+    async def call(self, tool: TaskTool, params: CallToolRequestParams, owner: Owner, ctx: RequestContext) -> HandlerResult:
+        """The result of one call.
+
+        Raises:
+            MCPError: -32021 for a tool that must be a task and a client that knows none, and what `prepare` or the inline task raise.
+            StoreUnavailable: nothing was created.
+        """
+        declared = declares_tasks(ctx)
+        if tool.options.mode == "task" and not declared:
+            raise missing_extension()
+        if params.request_state is not None and self._inline.owns(params.request_state):
+            return await self._inline.carry_on(owner, params.request_state, params.input_responses, input_kinds(ctx))
+        arguments: dict[str, Any] = params.arguments or {}
+        try:
+            as_task = tool.wants_task(tool.validate(arguments)) and declared
+            prepared = await _prepare(tool, arguments, params, ctx)
+        except ToolError as error:
+            return error_result(str(error))
+        if isinstance(prepared, InputRequiredResult):
+            return prepared
+        new = _new_task(tool, arguments, prepared, owner, input_kinds(ctx))
+        return render.created(await self._store.create(new)) if as_task else await self._inline.start(new)
+
+
+async def _prepare(
+    tool: TaskTool, arguments: dict[str, Any], params: CallToolRequestParams, ctx: RequestContext
+) -> JSON | InputRequiredResult:
+    """What the tool's `prepare` returned, as JSON; or the question that it wants answered first, in the SDK's own rounds."""
+    if tool.options.prepare is None:
+        return None
+    context: Context[Any, Any] = Context(request_context=ctx, input_params=params)
+    value = await tool.options.prepare.run(arguments, context)
+    return value if isinstance(value, InputRequiredResult) else cast("JSON", pydantic_core.to_jsonable_python(value))
+
+
+def _new_task(
+    tool: TaskTool, arguments: dict[str, Any], prepared: JSON, owner: Owner, accepts: frozenset[str]
+) -> NewTask:
+    params: JSONObject = {"arguments": arguments} if prepared is None else {"arguments": arguments, "prepared": prepared}
+    options = tool.options
+    return NewTask(
+        id=ids.mint(secrets.token_bytes),
+        owner=owner,
+        operation=Operation(CALL, tool.name, params),
+        ttl_ms=options.ttl_ms,
+        keep_ms=options.keep_ms,
+        poll_ms=options.poll_ms,
+        max_attempts=options.max_attempts,
+        accepts=accepts,
+    )

@@ -1,0 +1,92 @@
+"""What a client declared on a request, in the words that the store keeps: whether it knows tasks, and which input kinds.
+
+Capabilities are declared on each request and carry over to no other. For a task, those of the request that created it say
+what its code may ask, and those of a later request may only narrow what that request is shown (contract 4).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from perdure.domain.model import JSONObject
+
+from .errors import missing_capability, missing_extension
+from .models import EXTENSION
+
+__all__ = ["declares_tasks", "input_kinds", "is_modern", "kind_of", "require_tasks", "unsupported_input"]
+
+_FORM: Final = "elicitation"
+_URL: Final = "elicitation.url"
+_SAMPLING: Final = "sampling"
+_SAMPLING_TOOLS: Final = "sampling.tools"
+_ROOTS: Final = "roots"
+
+_REQUIRED: Final[dict[str, JSONObject]] = {
+    _FORM: {"elicitation": {}},
+    _URL: {"elicitation": {"url": {}}},
+    _SAMPLING: {"sampling": {}},
+    _SAMPLING_TOOLS: {"sampling": {"tools": {}}},
+    _ROOTS: {"roots": {}},
+}
+
+Context = ServerRequestContext[Any, Any]
+
+
+def is_modern(ctx: Context) -> bool:
+    """Whether the request came in the stateless era; the handshake era knows neither this extension nor MRTR."""
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def declares_tasks(ctx: Context) -> bool:
+    """Whether this very request declared the Tasks extension."""
+    capabilities = ctx.session.client_capabilities
+    return is_modern(ctx) and capabilities is not None and EXTENSION in (capabilities.extensions or {})
+
+
+def require_tasks(ctx: Context) -> None:
+    """Refuse a request that needs the extension and did not declare it, before anything is looked up.
+
+    Raises:
+        MCPError: -32021 with `data.requiredCapabilities`.
+    """
+    if not declares_tasks(ctx):
+        raise missing_extension()
+
+
+def input_kinds(ctx: Context) -> frozenset[str]:
+    """The kinds of input that the client of this request can give. None in the handshake era: there is no way to ask."""
+    capabilities = ctx.session.client_capabilities
+    if capabilities is None or not is_modern(ctx):
+        return frozenset()
+    elicitation, sampling = capabilities.elicitation, capabilities.sampling
+    # An empty elicitation capability means forms, as it did before there were two modes.
+    declared = {
+        _FORM: elicitation is not None and (elicitation.form is not None or elicitation.url is None),
+        _URL: elicitation is not None and elicitation.url is not None,
+        _SAMPLING: sampling is not None,
+        _SAMPLING_TOOLS: sampling is not None and sampling.tools is not None,
+        _ROOTS: capabilities.roots is not None,
+    }
+    return frozenset(kind for kind, is_declared in declared.items() if is_declared)
+
+
+def kind_of(request: JSONObject) -> str:
+    """The kind of input that an input request asks for."""
+    params = request.get("params")
+    params = params if isinstance(params, dict) else {}
+    match request["method"]:
+        case "elicitation/create":
+            return _URL if params.get("mode") == "url" else _FORM
+        case "sampling/createMessage":
+            return _SAMPLING_TOOLS if params.get("tools") else _SAMPLING
+        case _:
+            return _ROOTS
+
+
+def unsupported_input(kind: str) -> MCPError:
+    """What a tool's question comes to when the client that called the tool can't answer its kind."""
+    return missing_capability(_REQUIRED[kind], f"The client did not declare the {kind} capability, which the tool needs")

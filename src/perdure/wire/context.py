@@ -1,0 +1,178 @@
+"""`TaskContext`, what a tool sees of its task: the run's verbs behind the SDK's own `Context`.
+
+It is a subclass so that the SDK injects it by annotation, as it does with its own. There are two: `TaskContext` for coroutine
+functions, and `SyncTaskContext` for plain functions, which run in a thread; the verbs have the same names there and block.
+What belongs to a request (session, headers, progress) is not available: the task outlives its request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, cast
+
+from anyio import from_thread
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CreateMessageResult, CreateMessageResultWithTools, ListRootsResult, SamplingMessage
+from pydantic import BaseModel, PrivateAttr
+
+from perdure.domain.model import JSON, Owner
+from perdure.engine.run import Run
+
+from .capabilities import kind_of, unsupported_input
+from .questions import Answer, Elicit, ElicitUrl, ListRoots, Question, Sample
+
+__all__ = ["SyncTaskContext", "TaskContext"]
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+Sampled = CreateMessageResult | CreateMessageResultWithTools
+
+
+class _Base(Context[Any, Any]):
+    """What both contexts share: what a task knows without asking anybody."""
+
+    _run: Run = PrivateAttr()
+    _prepared: JSON = PrivateAttr(default=None)
+    _state: Any = PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, run: Run, prepared: JSON, state: object) -> _Base:
+        """A context for one run. Not for tools: they get theirs injected."""
+        context = cls()
+        context._run, context._prepared, context._state = run, prepared, state  # noqa: SLF001 - its own class
+        return context
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self._run.claim.task.id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this run belongs to, from 1. It grows when a worker died, not when an answer came in."""
+        return self._run.claim.attempt
+
+    @property
+    def owner(self) -> Owner:
+        """Whose task it is."""
+        return self._run.claim.task.owner
+
+    @property
+    def prepared(self) -> Any:
+        """What the tool's `prepare` function returned, as JSON values; None without one."""
+        return self._prepared
+
+    @property
+    def lifespan_context(self) -> Any:
+        """What the server's own lifespan yielded."""
+        return self._state
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the tool should come to an end: somebody cancelled the task, or the worker is shutting down."""
+        return self._run.cancelled
+
+    def decline(self, message: str) -> NoReturn:
+        """End the task with a tool error that the model reads: status `completed`, `isError` true.
+
+        Raises:
+            ToolError: always.
+        """
+        raise ToolError(message)
+
+    async def _report(self, message: str) -> None:
+        await self._run.report(message)
+
+    async def _ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        requests = {key: question.request() for key, question in questions.items()}
+        for request in requests.values():
+            if (kind := kind_of(request)) not in self._run.claim.task.accepts:
+                raise unsupported_input(kind)
+        answers = await self._run.ask(requests)
+        return {key: question.read(answers[key]) for key, question in questions.items()}
+
+
+class TaskContext(_Base):
+    """A coroutine tool's view of its task; annotate a parameter with it.
+
+    Every question has a key, unique for the life of the task. When an answer is missing, the task parks: the coroutine is
+    unwound, nothing of it stays in memory, and the tool is run again from its start once the client has answered. So what
+    comes before a question runs again, and the question must be the same each time.
+
+    All asking verbs raise `MCPError` (-32021, failing the task unless it is caught) if the client that called the tool did not
+    declare that it can answer, and `InputKeyReused` if the key stands for another question.
+    """
+
+    async def report(self, message: str) -> None:
+        """Show `message` as the task's status message. It may be shown to people; it replaces the one before."""
+        await self._report(message)
+
+    async def elicit(  # pyright: ignore[reportIncompatibleMethodOverride] - a task's question needs a key that lasts
+        self, key: str, message: str, schema: type[ModelT]
+    ) -> Answer[ModelT]:
+        """Ask a person to fill in the fields of `schema`, a flat pydantic model."""
+        return cast("Answer[ModelT]", await self._ask_one(key, Elicit(message, schema)))
+
+    async def elicit_url(  # pyright: ignore[reportIncompatibleMethodOverride] - as above
+        self, key: str, message: str, url: str
+    ) -> Answer[BaseModel]:
+        """Ask a person to visit `url`."""
+        return cast("Answer[BaseModel]", await self._ask_one(key, ElicitUrl(message, url)))
+
+    async def sample(
+        self, key: str, messages: Sequence[SamplingMessage | str], *, max_tokens: int = 1024, **options: Any
+    ) -> Sampled:
+        """Ask the client's model; arguments as `Sample`."""
+        return cast("Sampled", await self._ask_one(key, Sample(messages, max_tokens, options)))
+
+    async def list_roots(self, key: str = "roots") -> ListRootsResult:
+        """Ask for the client's roots."""
+        return cast("ListRootsResult", await self._ask_one(key, ListRoots()))
+
+    async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        """Ask several questions at once; the answers by key, when all are in."""
+        return await self._ask(questions)
+
+    async def _ask_one(self, key: str, question: Question) -> object:
+        return (await self._ask({key: question}))[key]
+
+
+class SyncTaskContext(_Base):
+    """A plain function's view of its task: the verbs of `TaskContext`, blocking. Use it in the tool's own thread.
+
+    A thread can't be interrupted: a long tool looks at `cancelled` from time to time and returns, or raises
+    `asyncio.CancelledError` to end as cancelled.
+    """
+
+    def report(self, message: str) -> None:
+        """As `TaskContext.report`."""
+        from_thread.run(self._report, message)
+
+    def elicit(  # pyright: ignore[reportIncompatibleMethodOverride] - as in TaskContext
+        self, key: str, message: str, schema: type[ModelT]
+    ) -> Answer[ModelT]:
+        """As `TaskContext.elicit`."""
+        return cast("Answer[ModelT]", self._ask_one(key, Elicit(message, schema)))
+
+    def elicit_url(  # pyright: ignore[reportIncompatibleMethodOverride] - as in TaskContext
+        self, key: str, message: str, url: str
+    ) -> Answer[BaseModel]:
+        """As `TaskContext.elicit_url`."""
+        return cast("Answer[BaseModel]", self._ask_one(key, ElicitUrl(message, url)))
+
+    def sample(
+        self, key: str, messages: Sequence[SamplingMessage | str], *, max_tokens: int = 1024, **options: Any
+    ) -> Sampled:
+        """As `TaskContext.sample`."""
+        return cast("Sampled", self._ask_one(key, Sample(messages, max_tokens, options)))
+
+    def list_roots(self, key: str = "roots") -> ListRootsResult:
+        """As `TaskContext.list_roots`."""
+        return cast("ListRootsResult", self._ask_one(key, ListRoots()))
+
+    def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        """As `TaskContext.ask`."""
+        return from_thread.run(self._ask, questions)
+
+    def _ask_one(self, key: str, question: Question) -> object:
+        return self.ask({key: question})[key]

@@ -1,0 +1,50 @@
+"""Which JSON-RPC error an error of ours is. The one place where codes are chosen (contract 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+
+from perdure.domain.errors import MalformedTaskId, NotStorable, PerdureError, StoreUnavailable, TaskExpired, TaskNotFound
+from perdure.domain.model import JSONObject
+
+from .models import EXTENSION
+
+__all__ = ["UNAVAILABLE", "missing_capability", "missing_extension", "to_mcp", "translated"]
+
+UNAVAILABLE: Final = -32000
+"""Out of capacity, or the store can't be reached: the same request may succeed after `data.retryAfterMs`."""
+
+_CALLERS_FAULT = (MalformedTaskId, TaskNotFound, TaskExpired, NotStorable)
+
+
+def to_mcp(error: PerdureError) -> MCPError:
+    """The protocol error that a client hears for `error`. What is not meant for clients becomes a bare internal error."""
+    if isinstance(error, _CALLERS_FAULT):
+        return MCPError(INVALID_PARAMS, str(error))
+    if isinstance(error, StoreUnavailable):
+        return MCPError(UNAVAILABLE, str(error), {"retryAfterMs": error.retry_after_ms})
+    return MCPError(INTERNAL_ERROR, "Internal error")
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Turns errors of ours that leave the block into protocol errors."""
+    try:
+        yield
+    except PerdureError as error:
+        raise to_mcp(error) from error
+
+
+def missing_capability(required: JSONObject, message: str) -> MCPError:
+    """-32021, naming what the client would have had to declare on this request."""
+    return MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, message, {"requiredCapabilities": required})
+
+
+def missing_extension() -> MCPError:
+    """-32021 for a request that needs the Tasks extension and did not declare it."""
+    return missing_capability({"extensions": {EXTENSION: {}}}, f"Missing required client capability: {EXTENSION}")

@@ -1,0 +1,207 @@
+"""The SDK `Extension` itself: declares tools, serves `tasks/*`, takes over `tools/call` of task tools, and runs the engine for
+as long as the server lives.
+
+It holds no rule of its own. What a call comes to is in `calls`, what is refused early in `guard`, what clients read in `render`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar, cast
+
+from mcp.server.caching import CacheableMethod, CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.extension import Extension, MethodBinding, ToolBinding
+from mcp.server.mcpserver import MCPServer
+from mcp_types import CallToolRequestParams, Implementation
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from perdure.domain import ids
+from perdure.domain.errors import ConfigurationError
+from perdure.domain.model import JSONObject
+from perdure.engine.handler import Handler
+from perdure.engine.runtime import Runtime
+
+from . import answers, render
+from .calls import Calls
+from .capabilities import input_kinds, require_tasks
+from .errors import translated
+from .guard import Guard
+from .identity import Identify
+from .inline import Inline
+from .models import EXTENSION, TaskParams, UpdateParams
+from .tools import CALL, TaskTool, ToolHandler
+
+__all__ = ["TasksExtension"]
+
+RequestContext = ServerRequestContext[Any, Any]
+Lifespan = Callable[[MCPServer[Any]], AbstractAsyncContextManager[Any]]
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+_CACHE_HINTS: dict[CacheableMethod, CacheHint] = {
+    "server/discover": CacheHint(ttl_ms=300_000, scope="public"),
+    "tools/list": CacheHint(ttl_ms=300_000, scope="public"),
+}
+
+
+class TasksExtension(Extension):
+    """The Tasks extension of one server, over a runtime that the composition root made.
+
+    `handlers` is the map that the runtime reads; declaring a tool adds to it.
+    """
+
+    identifier = EXTENSION
+
+    def __init__(
+        self, runtime: Runtime, handlers: dict[str, Handler], *, inline_timeout_ms: int, identify: Identify
+    ) -> None:
+        self.middleware = Guard()
+        self._runtime = runtime
+        self._handlers = handlers
+        self._identify = identify
+        self._inline = Inline(runtime, inline_timeout_ms)
+        self._tools: dict[str, TaskTool] = {}
+        self._bindings: list[ToolBinding] = []
+        self._server: MCPServer[Any] | None = None
+        self._server_info: JSONObject = {}
+        self._users = 0
+        self._stack: AsyncExitStack | None = None
+        self._state: object = None
+
+    # -- declaring -----------------------------------------------------------------------------------------------------
+
+    def build_server(self, name: str, lifespan: Lifespan | None, options: dict[str, Any]) -> MCPServer[Any]:
+        """An ordinary `MCPServer` with the extension, its middleware and its lifespan wired in."""
+        options = {"extensions": (), "middleware": (), "cache_hints": {}, **options}
+        server: MCPServer[Any] = MCPServer(
+            name,
+            extensions=[*options.pop("extensions"), self],
+            middleware=[*options.pop("middleware"), self.middleware],
+            cache_hints=_CACHE_HINTS | options.pop("cache_hints"),
+            lifespan=self.lifespan if lifespan is None else _nested(self.lifespan, lifespan, self._keep_state),
+            **options,
+        )
+        self._bind(server)
+        return server
+
+    def add_tool(self, fn: Callable[..., Any], tool: TaskTool, sdk_options: dict[str, Any]) -> None:
+        """Declare `fn` as a task tool: listed by the server, and run by workers.
+
+        Raises:
+            ConfigurationError: the name is taken.
+        """
+        if tool.name in self._tools:
+            raise ConfigurationError(f"There is a task tool named {tool.name!r} already")
+        self._tools[tool.name] = tool
+        self._handlers[f"{CALL}:{tool.name}"] = ToolHandler(tool, lambda: self._state)
+        self._bindings.append(ToolBinding(fn, kwargs=sdk_options))
+        if self._server is not None:
+            self._bind(self._server)
+
+    def _bind(self, server: MCPServer[Any]) -> None:
+        """List on `server` what was declared since the last time."""
+        if self._server not in (None, server):
+            raise ConfigurationError("One Tasks serves one server: make another Tasks (on the same store) for the other")
+        self._server = server
+        info = Implementation(
+            name=server.name,
+            version=server.version,
+            title=server.title,
+            description=server.description,
+            website_url=server.website_url,
+            icons=server.icons,
+        )
+        self._server_info = cast("JSONObject", info.model_dump(mode="json", by_alias=True, exclude_none=True))
+        bindings, self._bindings = self._bindings, []
+        for binding in bindings:
+            server.add_tool(binding.fn, **binding.kwargs)
+
+    # -- the SDK's interface ---------------------------------------------------------------------------------------------
+
+    def tools(self) -> Sequence[ToolBinding]:
+        bindings, self._bindings = self._bindings, []
+        return bindings
+
+    def methods(self) -> Sequence[MethodBinding]:
+        versions = frozenset(MODERN_PROTOCOL_VERSIONS)
+        return (
+            MethodBinding("tasks/get", TaskParams, self._get, versions),
+            MethodBinding("tasks/update", UpdateParams, self._update, versions),
+            MethodBinding("tasks/cancel", TaskParams, self._cancel, versions),
+        )
+
+    async def intercept_tool_call(
+        self, params: CallToolRequestParams, ctx: RequestContext, call_next: CallNext
+    ) -> HandlerResult:
+        tool = self._tools.get(params.name)
+        if tool is None:
+            return await call_next(ctx)
+        with translated():
+            return await Calls(self._runtime.store, self._inline).call(tool, params, self._identify(ctx), ctx)
+
+    @asynccontextmanager
+    async def lifespan(self, server: MCPServer[Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Runs the engine while the server lives. May be entered several times at once; the last one out stops it."""
+        self._check_wiring(server)
+        self._bind(server)
+        self._users += 1
+        try:
+            if self._stack is None:
+                stack = AsyncExitStack()
+                await stack.enter_async_context(self._runtime.running())
+                self._stack = stack
+            yield {}
+        finally:
+            self._users -= 1
+            if self._users == 0 and self._stack is not None:
+                stack, self._stack = self._stack, None
+                await stack.aclose()
+
+    def _check_wiring(self, server: MCPServer[Any]) -> None:
+        if self.middleware not in server.middleware:
+            raise ConfigurationError(
+                "The server lacks the middleware of its Tasks, without which requests go unchecked: pass "
+                "middleware=[tasks.middleware] to MCPServer, or make the server by tasks.server(name)"
+            )
+
+    def _keep_state(self, state: object) -> None:
+        self._state = state
+
+    # -- tasks/* ---------------------------------------------------------------------------------------------------------
+
+    async def _get(self, ctx: RequestContext, params: TaskParams) -> HandlerResult:
+        require_tasks(ctx)
+        with translated():
+            task = await self._runtime.store.get(self._identify(ctx), ids.parse(params.task_id))
+        return render.detailed(task, input_kinds(ctx), self._server_info)
+
+    async def _update(self, ctx: RequestContext, params: UpdateParams) -> HandlerResult:
+        require_tasks(ctx)
+        owner, store = self._identify(ctx), self._runtime.store
+        with translated():
+            task = await store.get(owner, ids.parse(params.task_id))
+            # Checked against what the task asked, not stored unless it fits: a question never changes, so nothing can come between.
+            responses = answers.check(task, params.input_responses)
+            if responses:
+                await store.answer(owner, task.id, responses)
+        return render.acknowledged()
+
+    async def _cancel(self, ctx: RequestContext, params: TaskParams) -> HandlerResult:
+        require_tasks(ctx)
+        with translated():
+            await self._runtime.store.request_cancel(self._identify(ctx), ids.parse(params.task_id))
+        return render.acknowledged()
+
+
+def _nested(outer: Lifespan, inner: Lifespan, keep: Callable[[object], None]) -> Lifespan:
+    """The engine around the user's own lifespan: tools may use what it yields until the last of them is done."""
+
+    @asynccontextmanager
+    async def lifespan(server: MCPServer[Any]) -> AsyncGenerator[Any]:
+        async with inner(server) as state:
+            keep(state)
+            async with outer(server):
+                yield state
+
+    return lifespan

@@ -1,0 +1,34 @@
+"""The shapes of what arrives at the extension's own methods, and its names.
+
+`inputResponses` is a map of anything on purpose: a response to a key that nobody waits for must be ignored whatever its
+value is (contract 4), so the values are judged only once their questions are known (`answers`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_types import RequestParams
+
+__all__ = ["EXTENSION", "EXTENSION_VERSION", "METHODS", "TaskParams", "UpdateParams"]
+
+EXTENSION: Final = "io.modelcontextprotocol/tasks"
+"""The extension's identifier (SEP-2663)."""
+
+EXTENSION_VERSION: Final = "2026-07-28+e434597"
+"""The revision that is implemented: the protocol version whose core it runs on, and the commit of
+modelcontextprotocol/ext-tasks whose text and schema it follows."""
+
+METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+
+
+class TaskParams(RequestParams):
+    """Parameters of `tasks/get` and `tasks/cancel`."""
+
+    task_id: str
+
+
+class UpdateParams(TaskParams):
+    """Parameters of `tasks/update`."""
+
+    input_responses: dict[str, Any]

@@ -1,0 +1,185 @@
+"""Task tools: what was declared, and the handler that a worker calls for it.
+
+Everything about a tool's arguments and results is the SDK's own machinery (`mcp.server.mcpserver.tools.Tool`): the schema that
+is listed, the validation of arguments, structured content, the text of errors. What is ours is when it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, TextContent
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from perdure.domain.errors import ConfigurationError, InputKeyReused, LeaseLost, NotStorable
+from perdure.domain.lifecycle import INTERNAL_ERROR
+from perdure.domain.model import Completed, Failed, Failure, JSONObject, Outcome
+from perdure.engine.run import Parked, Run
+from perdure.store.codec import encode
+
+from .context import SyncTaskContext, TaskContext
+
+__all__ = ["CALL", "Mode", "TaskTool", "ToolHandler", "ToolOptions", "error_result"]
+
+logger = logging.getLogger(__name__)
+
+CALL = "tools/call"
+Mode = Literal["auto", "task"]
+"""When a call becomes a task. "auto": whenever the client declared the extension; otherwise it is run inside the request.
+"task": always, and a client that did not declare the extension is refused with -32021."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """What `Tasks.tool` was told, in milliseconds where it is a time."""
+
+    mode: Mode = "auto"
+    ttl_ms: int | None = None
+    keep_ms: int | None = None
+    poll_ms: int | None = None
+    max_attempts: int = 10
+    when: Callable[..., bool] | None = None
+    prepare: Tool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTool:
+    """A tool whose calls may become tasks."""
+
+    sdk: Tool
+    options: ToolOptions
+
+    @classmethod
+    def declare(cls, fn: Callable[..., Any], options: ToolOptions, **sdk_options: Any) -> TaskTool:
+        """The tool that `fn` is.
+
+        Raises:
+            ConfigurationError: it can't be one; the message says what to change.
+        """
+        tool = cls(Tool.from_function(fn, **sdk_options), options)
+        tool._check_context(fn)
+        if tool.sdk.resolved_params:
+            raise ConfigurationError(
+                f"{tool.name}: Resolve(...) parameters belong to a request, and a task outlives it. Resolve them in a function "
+                "that you pass as prepare=, and read what it returned from task.prepared"
+            )
+        return tool
+
+    @property
+    def name(self) -> str:
+        return self.sdk.name
+
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as the function will get them.
+
+        Raises:
+            ToolError: they don't fit the input schema; said to the model, as the SDK says it.
+        """
+        try:
+            return self.sdk.fn_metadata.validate_arguments(arguments)
+        except ValidationError as error:
+            raise ToolError(f"Error executing tool {self.name}: {error}") from error
+        except Exception as error:  # noqa: BLE001 - a validator of the tool's that raises is a crash of the tool
+            raise UnexpectedToolError(f"Error executing tool {self.name}") from error
+
+    def wants_task(self, validated: dict[str, Any]) -> bool:
+        """Whether a call with these arguments is worth a task; `when` decides, over the arguments that it names."""
+        when = self.options.when
+        return when is None or bool(when(**_named_by(when, validated)))
+
+    def _check_context(self, fn: Callable[..., Any]) -> None:
+        keyword = self.sdk.context_kwarg
+        wanted = TaskContext if self.sdk.is_async else SyncTaskContext
+        if keyword is not None and self._context_type(fn) is not wanted:
+            kind = "a coroutine function" if self.sdk.is_async else "a plain function"
+            raise ConfigurationError(f"{self.name}: it is {kind}, so annotate {keyword!r} with {wanted.__name__}")
+
+    def _context_type(self, fn: Callable[..., Any]) -> object:
+        return inspect.signature(fn, eval_str=True).parameters[self.sdk.context_kwarg or ""].annotation
+
+
+def _named_by(fn: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(fn).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in parameters}
+
+
+def error_result(message: str) -> CallToolResult:
+    """A tool error: the call came to a result, and it says that it went wrong."""
+    return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
+
+
+class ToolHandler:
+    """What a worker calls for one tool: runs its function with a context over the run, and turns what comes out into an outcome.
+
+    Raised exceptions are tool errors (`completed`, `isError`), `MCPError` is a protocol error (`failed`), and the text of an
+    exception that nobody anticipated stays on the server (contract 3, and the SDK's own rule).
+    """
+
+    def __init__(self, tool: TaskTool, state: Callable[[], object]) -> None:
+        self._tool = tool
+        self._state = state
+        self._context = TaskContext if tool.sdk.is_async else SyncTaskContext
+
+    @property
+    def threaded(self) -> bool:
+        return not self._tool.sdk.is_async
+
+    async def __call__(self, run: Run, params: JSONObject) -> Outcome:
+        context = self._context.of(run, params.get("prepared"), self._state())
+        arguments = cast("dict[str, Any]", params["arguments"])
+        try:
+            return self._completed(await self._tool.sdk.run(arguments, context, convert_result=True))
+        except MCPError as error:
+            return Failed(Failure(error.error.code, error.error.message, error.error.data))
+        except ToolError as error:
+            return self._failed_tool(error)
+        except Parked:
+            raise
+        except asyncio.CancelledError:
+            if run.cancelled:
+                raise
+            return self._crashed()
+        except BaseException:  # noqa: BLE001 - SystemExit and its kind would stop the server, not the tool
+            return self._crashed()
+
+    def _completed(self, result: CallToolResult) -> Outcome:
+        try:
+            dumped = cast("JSONObject", result.model_dump(mode="json", by_alias=True, exclude_none=True))
+            encode(dumped)
+        except (PydanticSerializationError, NotStorable, ValueError, UnicodeError):
+            logger.exception("Tool %r returned what can't be stored as JSON", self._tool.name)
+            return self._error(f"Error executing tool {self._tool.name}: its result can't be represented as JSON")
+        return Completed(dumped)
+
+    def _failed_tool(self, error: ToolError) -> Outcome:
+        match error.__cause__:
+            case LeaseLost() as lost:
+                raise lost
+            case InputKeyReused() as reused:
+                return Failed(Failure(INTERNAL_ERROR, str(reused)))
+            case _:
+                pass
+        if isinstance(error, UnexpectedToolError):
+            logger.error("Tool %r raised an unexpected exception", self._tool.name, exc_info=error)
+        else:
+            logger.info("Tool %r failed: %r", self._tool.name, str(error))
+        return self._error(str(error))
+
+    def _crashed(self) -> Outcome:
+        logger.exception("Tool %r raised an unexpected exception", self._tool.name)
+        return self._error(f"Error executing tool {self._tool.name}")
+
+    def _error(self, message: str) -> Outcome:
+        text = message.encode("utf-8", "replace").decode("utf-8")
+        return Completed(cast("JSONObject", error_result(text).model_dump(mode="json", by_alias=True, exclude_none=True)))
