@@ -1,0 +1,20 @@
+"""What holds for every test: one event loop implementation, and property tests that judge behaviour, not speed."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The machines that run this have two shared cores, so a deadline per example would report the neighbours. In CI the
+# examples are the same on each run: a submission is judged by its own change, and the search for new counterexamples
+# belongs to a developer's machine, where `HYPOTHESIS_PROFILE=thorough` widens it.
+settings.register_profile("dev", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
+settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Name the one event loop that perdure runs on; anyio's plugin would otherwise run each test on all it knows."""
+    return "asyncio"

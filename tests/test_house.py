@@ -1,0 +1,64 @@
+"""The house rules that no linter knows: what the domain may import, how long a file may grow, what users can read."""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import perdure
+
+SRC = Path(perdure.__file__).parent
+MAX_LINES = 450
+
+
+def modules(room: str = "") -> list[Path]:
+    return sorted((SRC / room).rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the absolute imports; a relative one stays in its room, since ruff bans those that climb."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", modules("domain"), ids=lambda path: path.name)
+def test_the_domain_imports_the_standard_library_and_itself_only(path: Path) -> None:
+    """import-linter forbids the packages that it is told of; this allows nothing but the standard library."""
+    strangers = [
+        name
+        for name in imported(path)
+        if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith("perdure.domain")
+    ]
+    assert not strangers
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SRC)))
+def test_no_file_outgrows_a_reader(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= MAX_LINES, f"{path.name} has {lines} lines: find the second subject in it and give that a file"
+
+
+def public_names() -> list[str]:
+    return sorted(getattr(perdure, "__all__", []))
+
+
+@pytest.mark.parametrize("name", public_names())
+def test_every_public_name_is_documented(name: str) -> None:
+    """What `perdure.__all__` offers, and each public member that perdure itself defines on it, has a docstring."""
+    thing = getattr(perdure, name)
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        return  # constants are documented where they are defined
+    assert inspect.getdoc(thing), f"perdure.{name} has no docstring"
+    if inspect.isclass(thing):
+        bare = [
+            member
+            for member, value in vars(thing).items()
+            if not member.startswith("_") and callable(value) and not inspect.getdoc(value)
+        ]
+        assert not bare, f"perdure.{name}: no docstring on {', '.join(bare)}"
