@@ -23,6 +23,7 @@ from perdure.domain.errors import (
 )
 from perdure.domain.model import Owner
 from perdure.ops.app import Tasks
+from perdure.ops.serve import serve
 from perdure.wire.context import SyncTaskContext, TaskContext
 from perdure.wire.models import EXTENSION_VERSION
 from perdure.wire.questions import Answer, Elicit, ElicitUrl, ListRoots, Sample
@@ -46,4 +47,5 @@ __all__ = [
     "SyncTaskContext",
     "TaskContext",
     "Tasks",
+    "serve",
 ]

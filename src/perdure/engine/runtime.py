@@ -50,7 +50,7 @@ class Runtime:
         self.store = store
         self.hub = Hub()
         self._handlers = handlers
-        self._options = options
+        self.options = options
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -70,7 +70,7 @@ class Runtime:
         try:
             yield
         finally:
-            with anyio.move_on_after(self._options.grace_ms / 1000 + _MARGIN, shield=True):
+            with anyio.move_on_after(self.options.grace_ms / 1000 + _MARGIN, shield=True):
                 await self._stop(worker, tasks)
             unsubscribe()
             with anyio.CancelScope(shield=True):
@@ -88,7 +88,7 @@ class Runtime:
             await asyncio.gather(janitor, return_exceptions=True)
 
     def _worker(self) -> Worker | None:
-        options = self._options
+        options = self.options
         if not options.worker:
             return None
         return Worker(
@@ -101,7 +101,7 @@ class Runtime:
         )
 
     def _janitor(self) -> Janitor:
-        return Janitor(self.store, linger_ms=self._options.linger_ms, tombstone_ms=self._options.tombstone_ms)
+        return Janitor(self.store, linger_ms=self.options.linger_ms, tombstone_ms=self.options.tombstone_ms)
 
 
 def _log_crash(task: asyncio.Task[None]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
+import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
@@ -19,7 +21,7 @@ from perdure.wire.extension import Lifespan, TasksExtension
 from perdure.wire.identity import Identify, by_token
 from perdure.wire.tools import Mode, TaskTool, ToolOptions
 
-__all__ = ["Tasks", "open_store"]
+__all__ = ["Tasks", "declared_tasks", "open_store"]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -35,6 +37,22 @@ def open_store(url: str) -> Store:
     raise StoreUnusable(f"{url!r} names no store: write sqlite:///tasks.db")
 
 
+class Server(MCPServer[Any]):
+    """An `MCPServer` that looks at its store before it runs: one that can't be used is one line and no traceback."""
+
+    tasks: Tasks
+
+    def run(self, transport: Literal["stdio", "sse", "streamable-http"] = "stdio", **kwargs: Any) -> None:
+        """As `MCPServer.run`.
+
+        Raises:
+            SystemExit: the store can't be used; the message says why and what to do.
+        """
+        self.tasks.preflight()
+        run: Callable[..., None] = super().run
+        run(transport, **kwargs)
+
+
 class Tasks(TasksExtension):
     """Durable tasks for one MCP server. An SDK `Extension`.
 
@@ -44,11 +62,11 @@ class Tasks(TasksExtension):
         concurrency: how many tasks this process runs at once.
         lease: how long after this worker's last sign of life others may take over its tasks.
         grace: how long running tasks may go on at a shutdown, before they are handed to others.
-        inline_timeout: how long a client that does not know tasks waits for a tool; then the call fails and the work is cancelled.
-        linger: how long a finished task stays readable after its ttl.
-        tombstone: how long after that its owner hears that it expired, rather than that there is no such task.
-        identify: whose request it is; the default reads the verified access token.
-        tenant_claim: the claim of the token that holds the tenant, for the default `identify`.
+        inline_timeout: how long a client that does not know tasks waits for a tool; then the call fails and the work is
+        cancelled. linger: how long a finished task stays readable after its ttl. tombstone: how long after that its
+        owner hears that it expired, rather than that there is no such task. identify: whose request it is; the default
+        reads the verified access token. tenant_claim: the claim of the token that holds the tenant, for the default
+        `identify`.
 
     Durations are `"500ms"`, `"30s"`, `"15m"`, `"2h"`, `"7d"`, a `timedelta`, or a number of seconds.
 
@@ -56,8 +74,6 @@ class Tasks(TasksExtension):
         StoreUnusable: the URL names no store.
         InvalidDuration: a duration is unreadable, zero or negative.
     """
-
-    _instances: WeakSet[Tasks] = WeakSet()
 
     def __init__(
         self,
@@ -90,16 +106,45 @@ class Tasks(TasksExtension):
             inline_timeout_ms=milliseconds(inline_timeout, what="inline_timeout"),
             identify=identify or by_token(tenant_claim),
         )
-        Tasks._instances.add(self)
+        _declared.add(self)
+
+    def configure(self, *, store: str | None = None, worker: bool | None = None) -> None:
+        """Override what the constructor was told, before the server runs: what `perdure serve --store URL` does.
+
+        Raises:
+            StoreUnusable: the URL names no store.
+        """
+        if store is not None:
+            self._runtime.store = open_store(store)
+        if worker is not None:
+            self._runtime.options = replace(self._runtime.options, worker=worker)
+
+    def preflight(self) -> None:
+        """Open the store once, bring its schema up to date, and close it again. Not from within an event loop.
+
+        Raises:
+            SystemExit: it can't be used; the message, one line, says why and what to do.
+        """
+        try:
+            anyio.run(self._open_once)
+        except StoreUnusable as error:
+            raise SystemExit(f"perdure: {error}") from None
+
+    async def _open_once(self) -> None:
+        await self._runtime.store.open()
+        await self._runtime.store.close()
 
     def server(self, name: str, *, lifespan: Lifespan | None = None, **options: Any) -> MCPServer[Any]:
         """An ordinary `MCPServer` with these tasks wired in.
 
-        `options` are those of `MCPServer`; `lifespan` is your own, and what it yields is `task.lifespan_context` in a tool.
-        A server that you make yourself needs no more than
-        `MCPServer(name, extensions=[tasks], middleware=[tasks.middleware], lifespan=tasks.lifespan)`.
+        `options` are those of `MCPServer`; `lifespan` is your own, and what it yields is `task.lifespan_context` in a
+        tool. A server that you make yourself needs no more than `MCPServer(name, extensions=[tasks],
+        middleware=[tasks.middleware], lifespan=tasks.lifespan)`.
         """
-        return self.build_server(name, lifespan, options)
+        server = Server(name, **self.wiring(lifespan, options))
+        server.tasks = self
+        self.bind(server)
+        return server
 
     def tool(
         self,
@@ -118,17 +163,18 @@ class Tasks(TasksExtension):
 
         Args:
             name: the tool's name; the function's own by default.
-            mode: "auto" makes a task whenever the client knows tasks, and runs the tool inside the request otherwise; "task"
-                always makes a task, and refuses other clients.
-            ttl: how long from its creation the task may live. Past it an unfinished task fails, and later it is deleted.
-                None: unlimited.
+            mode: "auto" makes a task whenever the client knows tasks, and runs the tool inside the request otherwise;
+                "task" always makes a task, and refuses other clients.
+            ttl: how long from its creation the task may live. Past it an unfinished task fails, and later it is
+                deleted. None: unlimited.
             keep_result: how long a result stays readable from the finish on, extending the ttl if it must.
             poll_interval: how often clients should poll.
             max_attempts: how many workers may die running the task before it fails.
-            when: a predicate on the (validated) arguments that it names; where it is false the tool runs inside the request.
-            prepare: a function that runs inside the request, before there is a task, and may ask the client by returning an
-                `InputRequiredResult`. It takes the tool's arguments that it names and the SDK's `Context`; what it returns is
-                stored with the task and found in `task.prepared`.
+            when: a predicate on the (validated) arguments that it names; where it is false the tool runs inside the
+                request.
+            prepare: a function that runs inside the request, before there is a task, and may ask the client by
+                returning an `InputRequiredResult`. It takes the tool's arguments that it names and the SDK's `Context`;
+                what it returns is stored with the task and found in `task.prepared`.
             sdk_options: what `MCPServer.tool` takes: title, description, annotations, icons, meta, structured_output.
 
         Raises:
@@ -152,6 +198,14 @@ class Tasks(TasksExtension):
             return fn
 
         return declare
+
+
+_declared: WeakSet[Tasks] = WeakSet()
+
+
+def declared_tasks() -> list[Tasks]:
+    """Every `Tasks` that this process made: what a command line has to configure that imported somebody's module."""
+    return list(_declared)
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

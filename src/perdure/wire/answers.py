@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol, cast
 
-import jsonschema
+from jsonschema import Draft202012Validator, FormatChecker
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CreateMessageResult, CreateMessageResultWithTools, ElicitResult, ListRootsResult
 from pydantic import BaseModel, ValidationError
@@ -23,6 +23,17 @@ _SHAPES: Final[Mapping[str, type[BaseModel]]] = {
     "sampling.tools": CreateMessageResultWithTools,
     "roots": ListRootsResult,
 }
+
+
+class _Violation(Protocol):
+    """What is used of jsonschema's errors; its own stubs leave them untyped."""
+
+    path: Iterable[str | int]
+    validator: str
+
+
+class _Validator(Protocol):
+    def iter_errors(self, instance: object) -> Iterator[_Violation]: ...
 
 
 def check(task: Task, responses: Mapping[str, Any]) -> dict[str, JSON]:
@@ -56,7 +67,8 @@ def _unfit_content(request: JSONObject, content: Any) -> str | None:
     if content is None:
         return "content: required when the action is accept"
     params: Any = request["params"]
-    validator = jsonschema.Draft202012Validator(params["requestedSchema"], format_checker=jsonschema.FormatChecker())
-    error = jsonschema.exceptions.best_match(validator.iter_errors(content))
-    # The message of a schema error quotes the value, and answers belong in no log and no error: say which rule it broke.
+    validator = cast("_Validator", Draft202012Validator(params["requestedSchema"], format_checker=FormatChecker()))
+    error = next(validator.iter_errors(content), None)
+    # The message of a schema error quotes the value, and answers belong in no log and no error: say which rule it
+    # broke.
     return None if error is None else f"{'.'.join(['content', *map(str, error.path)])}: violates {error.validator!r}"

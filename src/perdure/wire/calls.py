@@ -37,12 +37,14 @@ class Calls:
         self._store = store
         self._inline = inline
 
-    async def call(self, tool: TaskTool, params: CallToolRequestParams, owner: Owner, ctx: RequestContext) -> HandlerResult:
+    async def call(
+        self, tool: TaskTool, params: CallToolRequestParams, owner: Owner, ctx: RequestContext
+    ) -> HandlerResult:
         """The result of one call.
 
         Raises:
-            MCPError: -32021 for a tool that must be a task and a client that knows none, and what `prepare` or the inline task raise.
-            StoreUnavailable: nothing was created.
+            MCPError: -32021 for a tool that must be a task and a client that knows none, and what `prepare` or the
+            inline task raise. StoreUnavailable: nothing was created.
         """
         declared = declares_tasks(ctx)
         if tool.options.mode == "task" and not declared:
@@ -64,7 +66,7 @@ class Calls:
 async def _prepare(
     tool: TaskTool, arguments: dict[str, Any], params: CallToolRequestParams, ctx: RequestContext
 ) -> JSON | InputRequiredResult:
-    """What the tool's `prepare` returned, as JSON; or the question that it wants answered first, in the SDK's own rounds."""
+    """What the tool's `prepare` returned, as JSON; or what it wants answered first, in the SDK's own rounds."""
     if tool.options.prepare is None:
         return None
     context: Context[Any, Any] = Context(request_context=ctx, input_params=params)
@@ -75,7 +77,9 @@ async def _prepare(
 def _new_task(
     tool: TaskTool, arguments: dict[str, Any], prepared: JSON, owner: Owner, accepts: frozenset[str]
 ) -> NewTask:
-    params: JSONObject = {"arguments": arguments} if prepared is None else {"arguments": arguments, "prepared": prepared}
+    params: JSONObject = (
+        {"arguments": arguments} if prepared is None else {"arguments": arguments, "prepared": prepared}
+    )
     options = tool.options
     return NewTask(
         id=ids.mint(secrets.token_bytes),

@@ -1,7 +1,7 @@
-"""What a client declared on a request, in the words that the store keeps: whether it knows tasks, and which input kinds.
+"""What a client declared on a request, in the words that the store keeps: tasks or not, and which input kinds.
 
-Capabilities are declared on each request and carry over to no other. For a task, those of the request that created it say
-what its code may ask, and those of a later request may only narrow what that request is shown (contract 4).
+Capabilities are declared on each request and carry over to no other. For a task, those of the request that created it
+say what its code may ask, and those of a later request may only narrow what that request is shown (contract 4).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def require_tasks(ctx: Context) -> None:
 
 
 def input_kinds(ctx: Context) -> frozenset[str]:
-    """The kinds of input that the client of this request can give. None in the handshake era: there is no way to ask."""
+    """The kinds of input that this request's client can give. None in the handshake era: there is no way to ask."""
     capabilities = ctx.session.client_capabilities
     if capabilities is None or not is_modern(ctx):
         return frozenset()
@@ -89,4 +89,6 @@ def kind_of(request: JSONObject) -> str:
 
 def unsupported_input(kind: str) -> MCPError:
     """What a tool's question comes to when the client that called the tool can't answer its kind."""
-    return missing_capability(_REQUIRED[kind], f"The client did not declare the {kind} capability, which the tool needs")
+    return missing_capability(
+        _REQUIRED[kind], f"The client did not declare the {kind} capability, which the tool needs"
+    )

@@ -1,8 +1,8 @@
 """`TaskContext`, what a tool sees of its task: the run's verbs behind the SDK's own `Context`.
 
-It is a subclass so that the SDK injects it by annotation, as it does with its own. There are two: `TaskContext` for coroutine
-functions, and `SyncTaskContext` for plain functions, which run in a thread; the verbs have the same names there and block.
-What belongs to a request (session, headers, progress) is not available: the task outlives its request.
+It is a subclass so that the SDK injects it by annotation, as it does with its own. There are two: `TaskContext` for
+coroutine functions, and `SyncTaskContext` for plain functions, which run in a thread; the verbs have the same names
+there and block. What belongs to a request (session, headers, progress) is not available: the task outlives its request.
 """
 
 from __future__ import annotations
@@ -32,15 +32,13 @@ class _Base(Context[Any, Any]):
     """What both contexts share: what a task knows without asking anybody."""
 
     _run: Run = PrivateAttr()
-    _prepared: JSON = PrivateAttr(default=None)
-    _state: Any = PrivateAttr(default=None)
+    _prepared: JSON = PrivateAttr()
+    _state: Any = PrivateAttr()
 
-    @classmethod
-    def of(cls, run: Run, prepared: JSON, state: object) -> _Base:
-        """A context for one run. Not for tools: they get theirs injected."""
-        context = cls()
-        context._run, context._prepared, context._state = run, prepared, state  # noqa: SLF001 - its own class
-        return context
+    def __init__(self, run: Run, prepared: JSON, state: object) -> None:
+        """Make a context for one run. Not for tools: they get theirs injected."""
+        super().__init__()
+        self._run, self._prepared, self._state = run, prepared, state
 
     @property
     def id(self) -> str:
@@ -95,12 +93,12 @@ class _Base(Context[Any, Any]):
 class TaskContext(_Base):
     """A coroutine tool's view of its task; annotate a parameter with it.
 
-    Every question has a key, unique for the life of the task. When an answer is missing, the task parks: the coroutine is
-    unwound, nothing of it stays in memory, and the tool is run again from its start once the client has answered. So what
-    comes before a question runs again, and the question must be the same each time.
+    Every question has a key, unique for the life of the task. When an answer is missing, the task parks: the coroutine
+    is unwound, nothing of it stays in memory, and the tool is run again from its start once the client has answered. So
+    what comes before a question runs again, and the question must be the same each time.
 
-    All asking verbs raise `MCPError` (-32021, failing the task unless it is caught) if the client that called the tool did not
-    declare that it can answer, and `InputKeyReused` if the key stands for another question.
+    All asking verbs raise `MCPError` (-32021, failing the task unless it is caught) if the client that called the tool
+    did not declare that it can answer, and `InputKeyReused` if the key stands for another question.
     """
 
     async def report(self, message: str) -> None:

@@ -9,7 +9,14 @@ from typing import Final
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
-from perdure.domain.errors import MalformedTaskId, NotStorable, PerdureError, StoreUnavailable, TaskExpired, TaskNotFound
+from perdure.domain.errors import (
+    MalformedTaskId,
+    NotStorable,
+    PerdureError,
+    StoreUnavailable,
+    TaskExpired,
+    TaskNotFound,
+)
 from perdure.domain.model import JSONObject
 
 from .models import EXTENSION
@@ -23,7 +30,7 @@ _CALLERS_FAULT = (MalformedTaskId, TaskNotFound, TaskExpired, NotStorable)
 
 
 def to_mcp(error: PerdureError) -> MCPError:
-    """The protocol error that a client hears for `error`. What is not meant for clients becomes a bare internal error."""
+    """The protocol error that a client hears for `error`. What is not meant for clients is a bare internal error."""
     if isinstance(error, _CALLERS_FAULT):
         return MCPError(INVALID_PARAMS, str(error))
     if isinstance(error, StoreUnavailable):

@@ -1,14 +1,14 @@
-"""The SDK `Extension` itself: declares tools, serves `tasks/*`, takes over `tools/call` of task tools, and runs the engine for
-as long as the server lives.
+"""The SDK `Extension` itself: declares tools, serves `tasks/*`, takes over `tools/call`, runs the engine.
 
-It holds no rule of its own. What a call comes to is in `calls`, what is refused early in `guard`, what clients read in `render`.
+It holds no rule of its own. What a call comes to is in `calls`, what is refused early in `guard`, what clients read in
+`render`. The engine runs for as long as the server lives: its lifespan is the server's.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -37,7 +37,6 @@ __all__ = ["TasksExtension"]
 
 RequestContext = ServerRequestContext[Any, Any]
 Lifespan = Callable[[MCPServer[Any]], AbstractAsyncContextManager[Any]]
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _CACHE_HINTS: dict[CacheableMethod, CacheHint] = {
     "server/discover": CacheHint(ttl_ms=300_000, scope="public"),
@@ -71,19 +70,15 @@ class TasksExtension(Extension):
 
     # -- declaring -----------------------------------------------------------------------------------------------------
 
-    def build_server(self, name: str, lifespan: Lifespan | None, options: dict[str, Any]) -> MCPServer[Any]:
-        """An ordinary `MCPServer` with the extension, its middleware and its lifespan wired in."""
-        options = {"extensions": (), "middleware": (), "cache_hints": {}, **options}
-        server: MCPServer[Any] = MCPServer(
-            name,
-            extensions=[*options.pop("extensions"), self],
-            middleware=[*options.pop("middleware"), self.middleware],
-            cache_hints=_CACHE_HINTS | options.pop("cache_hints"),
-            lifespan=self.lifespan if lifespan is None else _nested(self.lifespan, lifespan, self._keep_state),
+    def wiring(self, lifespan: Lifespan | None, options: dict[str, Any]) -> dict[str, Any]:
+        """`options` of an `MCPServer` with the extension, its middleware and its lifespan added to what is there."""
+        return {
             **options,
-        )
-        self._bind(server)
-        return server
+            "extensions": [*options.get("extensions", ()), self],
+            "middleware": [*options.get("middleware", ()), self.middleware],
+            "cache_hints": {**_CACHE_HINTS, **options.get("cache_hints", {})},
+            "lifespan": self.lifespan if lifespan is None else _nested(self.lifespan, lifespan, self._keep_state),
+        }
 
     def add_tool(self, fn: Callable[..., Any], tool: TaskTool, sdk_options: dict[str, Any]) -> None:
         """Declare `fn` as a task tool: listed by the server, and run by workers.
@@ -97,12 +92,14 @@ class TasksExtension(Extension):
         self._handlers[f"{CALL}:{tool.name}"] = ToolHandler(tool, lambda: self._state)
         self._bindings.append(ToolBinding(fn, kwargs=sdk_options))
         if self._server is not None:
-            self._bind(self._server)
+            self.bind(self._server)
 
-    def _bind(self, server: MCPServer[Any]) -> None:
+    def bind(self, server: MCPServer[Any]) -> None:
         """List on `server` what was declared since the last time."""
         if self._server not in (None, server):
-            raise ConfigurationError("One Tasks serves one server: make another Tasks (on the same store) for the other")
+            raise ConfigurationError(
+                "One Tasks serves one server: make another Tasks (on the same store) for the other"
+            )
         self._server = server
         info = Implementation(
             name=server.name,
@@ -117,7 +114,7 @@ class TasksExtension(Extension):
         for binding in bindings:
             server.add_tool(binding.fn, **binding.kwargs)
 
-    # -- the SDK's interface ---------------------------------------------------------------------------------------------
+    # -- the SDK's interface -------------------------------------------------------------------------------------------
 
     def tools(self) -> Sequence[ToolBinding]:
         bindings, self._bindings = self._bindings, []
@@ -144,7 +141,7 @@ class TasksExtension(Extension):
     async def lifespan(self, server: MCPServer[Any]) -> AsyncGenerator[dict[str, Any]]:
         """Runs the engine while the server lives. May be entered several times at once; the last one out stops it."""
         self._check_wiring(server)
-        self._bind(server)
+        self.bind(server)
         self._users += 1
         try:
             if self._stack is None:
@@ -168,7 +165,7 @@ class TasksExtension(Extension):
     def _keep_state(self, state: object) -> None:
         self._state = state
 
-    # -- tasks/* ---------------------------------------------------------------------------------------------------------
+    # -- tasks/* -------------------------------------------------------------------------------------------------------
 
     async def _get(self, ctx: RequestContext, params: TaskParams) -> HandlerResult:
         require_tasks(ctx)
@@ -181,7 +178,8 @@ class TasksExtension(Extension):
         owner, store = self._identify(ctx), self._runtime.store
         with translated():
             task = await store.get(owner, ids.parse(params.task_id))
-            # Checked against what the task asked, not stored unless it fits: a question never changes, so nothing can come between.
+            # Checked against what the task asked, not stored unless it fits: a question never changes, so nothing can
+            # come between.
             responses = answers.check(task, params.input_responses)
             if responses:
                 await store.answer(owner, task.id, responses)

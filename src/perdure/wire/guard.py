@@ -1,8 +1,8 @@
 """The middleware: what is refused before any handler, validation of ours or look-up.
 
 It sees every request raw, which is the one place where it can be told that parameters hold what JSON text can't carry
-(Python's parser takes NaN and lone surrogates), that `Mcp-Name` and the body name different tasks, and that a client asks for
-task notifications without having declared the extension.
+(Python's parser takes NaN and lone surrogates), that `Mcp-Name` and the body name different tasks, and that a client
+asks for task notifications without having declared the extension.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ RequestContext = ServerRequestContext[Any, Any]
 
 
 class Guard:
-    """A `ServerMiddleware`. `unnamed` counts requests for a task that came over HTTP without `Mcp-Name`: accepted, since
-    clients leave it out, though a load balancer can't route them."""
+    """A `ServerMiddleware`.
+
+    `unnamed` counts the requests for a task that came over HTTP without `Mcp-Name`: accepted, since clients leave it
+    out, though a load balancer can't route them.
+    """
 
     def __init__(self) -> None:
         self.unnamed = 0
@@ -51,7 +54,7 @@ class Guard:
             require_tasks(ctx)
 
     def _check_name(self, ctx: RequestContext) -> None:
-        """The transport refuses duplicates itself; a task id that is no string is left to the validation of parameters."""
+        """Leaves duplicates to the transport, and a task id that is no string to the validation of parameters."""
         task_id = (ctx.params or {}).get("taskId")
         if ctx.request is None or not isinstance(task_id, str):
             return
@@ -67,7 +70,9 @@ def _refuse_unrepresentable(params: Mapping[str, Any] | None) -> None:
     try:
         encode(cast("JSON", params))
     except NotStorable:
-        message = "The parameters hold a value that JSON text can't carry (NaN, an infinity, a lone surrogate, or too deep)"
+        message = (
+            "The parameters hold a value that JSON text can't carry (NaN, an infinity, a lone surrogate, or too deep)"
+        )
         raise MCPError(INVALID_PARAMS, message) from None
 
 

@@ -1,7 +1,7 @@
 """Whose request it is: from a request's verified token to the `Owner` of tasks.
 
-Only what the SDK verified counts; nothing that a client writes into a request has a say. Without authentication, stdio is one
-local owner, and HTTP is one anonymous owner whose only secret is the task id.
+Only what the SDK verified counts; nothing that a client writes into a request has a say. Without authentication, stdio
+is one local owner, and HTTP is one anonymous owner whose only secret is the task id.
 """
 
 from __future__ import annotations

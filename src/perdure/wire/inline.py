@@ -1,12 +1,12 @@
 """A task tool called without the extension: a durable task all the same, and a request that waits for it.
 
 The client sees an ordinary tool call. Beneath it lies the same task, run by the same workers, so a tool has one way of
-running, whoever calls it. The request waits up to `timeout`. If the tool asks something, the request ends with the question (MRTR,
-`resultType: "input_required"`) and the handle goes along in `requestState`, which the SDK's boundary seals and binds to the principal
-and the arguments; the retry carries on with the same task.
+running, whoever calls it. The request waits up to `timeout`. If the tool asks something, the request ends with the
+question (MRTR, `resultType: "input_required"`) and the handle goes along in `requestState`, which the SDK's boundary
+seals and binds to the principal and the arguments; the retry carries on with the same task.
 
-Nobody but this request knows the handle, so when it ends without a result (the deadline, a client that hung up) the work is
-cancelled: a result that nobody can fetch is not worth its cost.
+Nobody but this request knows the handle, so when it ends without a result (the deadline, a client that hung up) the
+work is cancelled: a result that nobody can fetch is not worth its cost.
 """
 
 from __future__ import annotations

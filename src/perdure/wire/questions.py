@@ -101,7 +101,7 @@ class ElicitUrl:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A completion by the client's model. Read as `mcp_types.CreateMessageResult` (`…WithTools` if `tools` are offered).
+    """A completion by the client's model. Read as `mcp_types.CreateMessageResult`, `…WithTools` if tools are offered.
 
     `messages`: the conversation; a plain string is a user's message. `max_tokens`: the most that the model may write.
     `options`: further fields of `mcp_types.CreateMessageRequestParams`, by their Python names.
@@ -117,7 +117,9 @@ class Sample:
         return _dump(CreateMessageRequest(params=params))
 
     def read(self, response: JSON) -> CreateMessageResult | CreateMessageResultWithTools:
-        return (CreateMessageResultWithTools if self.options.get("tools") else CreateMessageResult).model_validate(response)
+        return (CreateMessageResultWithTools if self.options.get("tools") else CreateMessageResult).model_validate(
+            response
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Tasks as clients read them: domain values to wire dictionaries. Pure.
 
-Only the fields of the status, never those of another; `ttlMs` always, `null` meaning unlimited; times in UTC, RFC 3339 with
-milliseconds and `Z`; `resultType` tells of the response and `status` of the job (contract 2 and 3).
+Only the fields of the status, never those of another; `ttlMs` always, `null` meaning unlimited; times in UTC, RFC 3339
+with milliseconds and `Z`; `resultType` tells of the response and `status` of the job (contract 2 and 3).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def created(task: Task) -> Wire:
 def detailed(task: Task, kinds: frozenset[str], server_info: JSONObject) -> Wire:
     """A `DetailedTask` as `tasks/get` returns it, for a client that can give input of `kinds`.
 
-    A task whose open questions this client can't answer is `working` to it: the status `input_required` promises questions.
+    A task whose open questions this client can't answer is `working` to it: the status `input_required` promises
+    questions.
     """
     wire = {"resultType": _COMPLETE, **_head(task)}
     match task.status:
@@ -58,7 +59,7 @@ def input_requests(task: Task, kinds: frozenset[str]) -> dict[str, JSONObject]:
 def tool_result(task: Task, server_info: JSONObject) -> Wire:
     """The nested result of a completed task: what the call would have returned, with an envelope of its own."""
     result: Wire = dict(task.result or {})
-    meta = result.get("_meta") or {}
+    meta: Wire = result.get("_meta") or {}
     return result | {"resultType": _COMPLETE, "_meta": {SERVER_INFO_META_KEY: server_info, **meta}}
 
 

@@ -1,7 +1,8 @@
 """Task tools: what was declared, and the handler that a worker calls for it.
 
-Everything about a tool's arguments and results is the SDK's own machinery (`mcp.server.mcpserver.tools.Tool`): the schema that
-is listed, the validation of arguments, structured content, the text of errors. What is ours is when it runs.
+Everything about a tool's arguments and results is the SDK's own machinery (`mcp.server.mcpserver.tools.Tool`): the
+schema that is listed, the validation of arguments, structured content, the text of errors. What is ours is when it
+runs.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ logger = logging.getLogger(__name__)
 
 CALL = "tools/call"
 Mode = Literal["auto", "task"]
-"""When a call becomes a task. "auto": whenever the client declared the extension; otherwise it is run inside the request.
-"task": always, and a client that did not declare the extension is refused with -32021."""
+"""When a call becomes a task.
+
+"auto": whenever the client declared the extension; otherwise the tool runs inside the request. "task": always, and a
+client that did not declare the extension is refused with -32021."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,8 @@ class TaskTool:
         tool._check_context(fn)
         if tool.sdk.resolved_params:
             raise ConfigurationError(
-                f"{tool.name}: Resolve(...) parameters belong to a request, and a task outlives it. Resolve them in a function "
-                "that you pass as prepare=, and read what it returned from task.prepared"
+                f"{tool.name}: Resolve(...) parameters belong to a request, and a task outlives it. Resolve them in a "
+                "function that you pass as prepare=, and read what it returned from task.prepared"
             )
         return tool
 
@@ -88,7 +91,7 @@ class TaskTool:
             return self.sdk.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
             raise ToolError(f"Error executing tool {self.name}: {error}") from error
-        except Exception as error:  # noqa: BLE001 - a validator of the tool's that raises is a crash of the tool
+        except Exception as error:
             raise UnexpectedToolError(f"Error executing tool {self.name}") from error
 
     def wants_task(self, validated: dict[str, Any]) -> bool:
@@ -120,10 +123,10 @@ def error_result(message: str) -> CallToolResult:
 
 
 class ToolHandler:
-    """What a worker calls for one tool: runs its function with a context over the run, and turns what comes out into an outcome.
+    """What a worker calls for one tool: runs its function over the run, and turns what comes out into an outcome.
 
-    Raised exceptions are tool errors (`completed`, `isError`), `MCPError` is a protocol error (`failed`), and the text of an
-    exception that nobody anticipated stays on the server (contract 3, and the SDK's own rule).
+    Raised exceptions are tool errors (`completed`, `isError`), `MCPError` is a protocol error (`failed`), and the text
+    of an exception that nobody anticipated stays on the server (contract 3, and the SDK's own rule).
     """
 
     def __init__(self, tool: TaskTool, state: Callable[[], object]) -> None:
@@ -136,7 +139,7 @@ class ToolHandler:
         return not self._tool.sdk.is_async
 
     async def __call__(self, run: Run, params: JSONObject) -> Outcome:
-        context = self._context.of(run, params.get("prepared"), self._state())
+        context = self._context(run, params.get("prepared"), self._state())  # pyright: ignore[reportCallIssue] - inherited
         arguments = cast("dict[str, Any]", params["arguments"])
         try:
             return self._completed(await self._tool.sdk.run(arguments, context, convert_result=True))
@@ -146,12 +149,12 @@ class ToolHandler:
             return self._failed_tool(error)
         except Parked:
             raise
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if run.cancelled:
                 raise
-            return self._crashed()
-        except BaseException:  # noqa: BLE001 - SystemExit and its kind would stop the server, not the tool
-            return self._crashed()
+            return self._crashed(error)
+        except BaseException as error:  # noqa: BLE001 - SystemExit and its kind would stop the server, not the tool
+            return self._crashed(error)
 
     def _completed(self, result: CallToolResult) -> Outcome:
         try:
@@ -176,10 +179,12 @@ class ToolHandler:
             logger.info("Tool %r failed: %r", self._tool.name, str(error))
         return self._error(str(error))
 
-    def _crashed(self) -> Outcome:
-        logger.exception("Tool %r raised an unexpected exception", self._tool.name)
+    def _crashed(self, error: BaseException) -> Outcome:
+        logger.error("Tool %r raised an unexpected exception", self._tool.name, exc_info=error)
         return self._error(f"Error executing tool {self._tool.name}")
 
     def _error(self, message: str) -> Outcome:
         text = message.encode("utf-8", "replace").decode("utf-8")
-        return Completed(cast("JSONObject", error_result(text).model_dump(mode="json", by_alias=True, exclude_none=True)))
+        return Completed(
+            cast("JSONObject", error_result(text).model_dump(mode="json", by_alias=True, exclude_none=True))
+        )
