@@ -1,6 +1,6 @@
-"""The server of `perdure demo`: one tool whose work takes long enough to be watched, and to be killed in the middle of.
+"""The server of `perdure demo`: one tool whose work takes long enough to be watched, and to be killed in the middle.
 
-python -m perdure.ops.demo_server --port 8000 --store sqlite:///demo.db
+Run as `python -m perdure.ops.demo_server --port 8000 --store sqlite:///demo.db`.
 """
 
 from __future__ import annotations

@@ -11,19 +11,21 @@ from typing import Any, cast
 
 import pydantic_core
 from mcp.server.context import HandlerResult, ServerRequestContext
-from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp_types import CallToolRequestParams, InputRequiredResult
 
 from perdure.domain import ids
+from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON, JSONObject, NewTask, Operation, Owner
 from perdure.store.base import Store
+from perdure.store.codec import decode, encode
 
 from . import render
 from .capabilities import declares_tasks, input_kinds
 from .errors import missing_extension
 from .inline import Inline
-from .tools import CALL, TaskTool, error_result
+from .tools import CALL, TaskTool, error_result, log_failure
 
 __all__ = ["Calls"]
 
@@ -33,9 +35,10 @@ RequestContext = ServerRequestContext[Any, Any]
 class Calls:
     """Serves calls of task tools. All times and options are the tool's."""
 
-    def __init__(self, store: Store, inline: Inline) -> None:
+    def __init__(self, store: Store, inline: Inline, server: MCPServer[Any] | None) -> None:
         self._store = store
         self._inline = inline
+        self._server = server
 
     async def call(
         self, tool: TaskTool, params: CallToolRequestParams, owner: Owner, ctx: RequestContext
@@ -44,34 +47,50 @@ class Calls:
 
         Raises:
             MCPError: -32021 for a tool that must be a task and a client that knows none, and what `prepare` or the
-            inline task raise. StoreUnavailable: nothing was created.
+                inline task raise.
+            StoreUnavailable: nothing was created.
         """
         declared = declares_tasks(ctx)
         if tool.options.mode == "task" and not declared:
             raise missing_extension()
         if params.request_state is not None and self._inline.owns(params.request_state):
-            return await self._inline.carry_on(owner, params.request_state, params.input_responses, input_kinds(ctx))
+            state, responses = params.request_state, params.input_responses
+            return await self._inline.carry_on(owner, state, responses, input_kinds(ctx), declared=declared)
         arguments: dict[str, Any] = params.arguments or {}
         try:
             as_task = tool.wants_task(tool.validate(arguments)) and declared
-            prepared = await _prepare(tool, arguments, params, ctx)
+            prepared = await self._prepare(tool, arguments, params, ctx)
         except ToolError as error:
+            log_failure(tool.name, error)
             return error_result(str(error))
         if isinstance(prepared, InputRequiredResult):
             return prepared
         new = _new_task(tool, arguments, prepared, owner, input_kinds(ctx))
-        return render.created(await self._store.create(new)) if as_task else await self._inline.start(new)
+        if not as_task:
+            return await self._inline.start(new, declared=declared)
+        return render.created(await self._store.create(new))
+
+    async def _prepare(
+        self, tool: TaskTool, arguments: dict[str, Any], params: CallToolRequestParams, ctx: RequestContext
+    ) -> JSON | InputRequiredResult:
+        """What the tool's `prepare` returned, as JSON; or what it wants answered first, in the SDK's own rounds."""
+        if tool.options.prepare is None:
+            return None
+        context: Context[Any, Any] = Context(request_context=ctx, mcp_server=self._server, input_params=params)
+        value = await tool.options.prepare.run(arguments, context)
+        return value if isinstance(value, InputRequiredResult) else _storable(tool, value)
 
 
-async def _prepare(
-    tool: TaskTool, arguments: dict[str, Any], params: CallToolRequestParams, ctx: RequestContext
-) -> JSON | InputRequiredResult:
-    """What the tool's `prepare` returned, as JSON; or what it wants answered first, in the SDK's own rounds."""
-    if tool.options.prepare is None:
-        return None
-    context: Context[Any, Any] = Context(request_context=ctx, input_params=params)
-    value = await tool.options.prepare.run(arguments, context)
-    return value if isinstance(value, InputRequiredResult) else cast("JSON", pydantic_core.to_jsonable_python(value))
+def _storable(tool: TaskTool, value: object) -> JSON:
+    """What `prepare` returned, as the task will find it.
+
+    Raises:
+        UnexpectedToolError: it has no JSON form. The tool's fault, not its caller's.
+    """
+    try:
+        return decode(encode(cast("JSON", pydantic_core.to_jsonable_python(value))))
+    except (NotStorable, pydantic_core.PydanticSerializationError, ValueError) as error:
+        raise UnexpectedToolError(f"Error executing tool {tool.name}") from error
 
 
 def _new_task(

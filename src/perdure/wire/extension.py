@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
+import anyio
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension, MethodBinding, ToolBinding
@@ -65,7 +66,8 @@ class TasksExtension(Extension):
         self._server: MCPServer[Any] | None = None
         self._server_info: JSONObject = {}
         self._users = 0
-        self._stack: AsyncExitStack | None = None
+        self._lock = anyio.Lock()
+        self._stack = AsyncExitStack()
         self._state: object = None
 
     # -- declaring -----------------------------------------------------------------------------------------------------
@@ -135,25 +137,32 @@ class TasksExtension(Extension):
         if tool is None:
             return await call_next(ctx)
         with translated():
-            return await Calls(self._runtime.store, self._inline).call(tool, params, self._identify(ctx), ctx)
+            calls = Calls(self._runtime.store, self._inline, self._server)
+            return await calls.call(tool, params, self._identify(ctx), ctx)
 
     @asynccontextmanager
     async def lifespan(self, server: MCPServer[Any]) -> AsyncGenerator[dict[str, Any]]:
         """Runs the engine while the server lives. May be entered several times at once; the last one out stops it."""
         self._check_wiring(server)
         self.bind(server)
-        self._users += 1
+        await self._enter()
         try:
-            if self._stack is None:
-                stack = AsyncExitStack()
-                await stack.enter_async_context(self._runtime.running())
-                self._stack = stack
             yield {}
         finally:
+            with anyio.CancelScope(shield=True):
+                await self._leave()
+
+    async def _enter(self) -> None:
+        async with self._lock:
+            if self._users == 0:
+                await self._stack.enter_async_context(self._runtime.running())
+            self._users += 1
+
+    async def _leave(self) -> None:
+        async with self._lock:
             self._users -= 1
-            if self._users == 0 and self._stack is not None:
-                stack, self._stack = self._stack, None
-                await stack.aclose()
+            if self._users == 0:
+                await self._stack.aclose()
 
     def _check_wiring(self, server: MCPServer[Any]) -> None:
         if self.middleware not in server.middleware:

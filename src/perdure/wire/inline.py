@@ -26,6 +26,7 @@ from perdure.domain.model import JSON, NewTask, Owner, Status, Task
 from perdure.engine.runtime import Runtime
 
 from . import answers, render
+from .capabilities import kind_of, unsupported_input
 from .errors import missing_extension
 
 __all__ = ["Inline"]
@@ -49,18 +50,28 @@ class Inline:
         """Whether a retry carries a handle of ours (already unsealed), rather than a tool's own state."""
         return request_state is not None and request_state.startswith(_STATE_PREFIX)
 
-    async def start(self, new: NewTask) -> dict[str, Any]:
+    async def start(self, new: NewTask, *, declared: bool) -> dict[str, Any]:
         """Create the task and wait for its result, or for its first question.
 
+        `declared`: the client knows tasks, so what takes longer than it may becomes one after all.
+
         Raises:
-            MCPError: the task's own error; -32021 past the deadline.
+            MCPError: the task's own error; -32021 past the deadline, for a client that knows no tasks.
         """
-        ttl_ms = _ABANDONED_MS if new.ttl_ms is None else min(new.ttl_ms, _ABANDONED_MS)
-        task = await self._runtime.store.create(replace(new, ttl_ms=ttl_ms))
-        return await self._wait_or_cancel(new.owner, task.id, new.accepts)
+        if not declared:
+            ttl_ms = _ABANDONED_MS if new.ttl_ms is None else min(new.ttl_ms, _ABANDONED_MS)
+            new = replace(new, ttl_ms=ttl_ms)
+        task = await self._runtime.store.create(new)
+        return await self._wait_or_cancel(new.owner, task.id, new.accepts, declared)
 
     async def carry_on(
-        self, owner: Owner, request_state: str, responses: InputResponses | None, kinds: frozenset[str]
+        self,
+        owner: Owner,
+        request_state: str,
+        responses: InputResponses | None,
+        kinds: frozenset[str],
+        *,
+        declared: bool,
     ) -> dict[str, Any]:
         """Hand the answers of a retry to the task that its state names, and wait again.
 
@@ -73,13 +84,17 @@ class Inline:
         except (TaskNotFound, TaskExpired) as error:
             raise MCPError(INVALID_PARAMS, "The call that this answer belongs to is over") from error
         await store.answer(owner, task_id, answers.check(task, _plain(responses)))
-        return await self._wait_or_cancel(owner, task_id, kinds)
+        return await self._wait_or_cancel(owner, task_id, kinds, declared)
 
-    async def _wait_or_cancel(self, owner: Owner, task_id: str, kinds: frozenset[str]) -> dict[str, Any]:
+    async def _wait_or_cancel(
+        self, owner: Owner, task_id: str, kinds: frozenset[str], declared: bool
+    ) -> dict[str, Any]:
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._wait(owner, task_id, kinds)
         except TimeoutError:
+            if declared:
+                return render.created(await self._runtime.store.get(owner, task_id))
             await self._runtime.store.request_cancel(owner, task_id)
             raise missing_extension() from None
         except asyncio.CancelledError:
@@ -117,9 +132,13 @@ def _result(task: Task) -> dict[str, Any]:
 
 
 def _question(task: Task, kinds: frozenset[str]) -> dict[str, Any]:
+    """The open questions that this request's client can answer. If it can't any, a retry that can still may."""
+    requests = render.input_requests(task, kinds)
+    if not requests:
+        raise unsupported_input(kind_of(task.inputs[0].request))
     return {
         "resultType": "input_required",
-        "inputRequests": render.input_requests(task, kinds),
+        "inputRequests": requests,
         "requestState": _STATE_PREFIX + task.id,
     }
 

@@ -76,10 +76,12 @@ class Elicit(Generic[ModelT]):
     schema: type[ModelT]
 
     def request(self) -> JSONObject:
+        """As `Question.request`."""
         schema = render_elicitation_schema(self.schema)
         return _dump(ElicitRequest(params=ElicitRequestFormParams(message=self.message, requested_schema=schema)))
 
     def read(self, response: JSON) -> Answer[ModelT]:
+        """As `Question.read`."""
         result = ElicitResult.model_validate(response)
         data = self.schema.model_validate(result.content or {}) if result.action == "accept" else None
         return Answer(result.action, data)
@@ -93,9 +95,11 @@ class ElicitUrl:
     url: str
 
     def request(self) -> JSONObject:
+        """As `Question.request`."""
         return _dump(ElicitRequest(params=ElicitRequestURLParams(message=self.message, url=self.url)))
 
     def read(self, response: JSON) -> Answer[BaseModel]:
+        """As `Question.read`."""
         return Answer(ElicitResult.model_validate(response).action)
 
 
@@ -112,11 +116,13 @@ class Sample:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def request(self) -> JSONObject:
+        """As `Question.request`."""
         messages = [_message(message) for message in self.messages]
         params = CreateMessageRequestParams(messages=messages, max_tokens=self.max_tokens, **self.options)
         return _dump(CreateMessageRequest(params=params))
 
     def read(self, response: JSON) -> CreateMessageResult | CreateMessageResultWithTools:
+        """As `Question.read`."""
         return (CreateMessageResultWithTools if self.options.get("tools") else CreateMessageResult).model_validate(
             response
         )
@@ -127,9 +133,11 @@ class ListRoots:
     """The client's roots. Read as `mcp_types.ListRootsResult`."""
 
     def request(self) -> JSONObject:
+        """As `Question.request`."""
         return _dump(ListRootsRequest())
 
     def read(self, response: JSON) -> ListRootsResult:
+        """As `Question.read`."""
         return ListRootsResult.model_validate(response)
 
 

@@ -59,8 +59,11 @@ def input_requests(task: Task, kinds: frozenset[str]) -> dict[str, JSONObject]:
 def tool_result(task: Task, server_info: JSONObject) -> Wire:
     """The nested result of a completed task: what the call would have returned, with an envelope of its own."""
     result: Wire = dict(task.result or {})
-    meta: Wire = result.get("_meta") or {}
-    return result | {"resultType": _COMPLETE, "_meta": {SERVER_INFO_META_KEY: server_info, **meta}}
+    meta: Wire = dict(result.get("_meta") or {})
+    # A tool's own word wins, and null is none: as the SDK stamps ordinary results.
+    if meta.get(SERVER_INFO_META_KEY) is None:
+        meta[SERVER_INFO_META_KEY] = server_info
+    return result | {"resultType": _COMPLETE, "_meta": meta}
 
 
 def _head(task: Task) -> Wire:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.server.mcpserver.resolve import returns_input_required
 from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, InputRequiredResult, TextContent
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
@@ -29,11 +30,12 @@ from perdure.store.codec import encode
 
 from .context import SyncTaskContext, TaskContext
 
-__all__ = ["CALL", "Mode", "TaskTool", "ToolHandler", "ToolOptions", "error_result"]
+__all__ = ["CALL", "Mode", "TaskTool", "ToolHandler", "ToolOptions", "error_result", "log_failure"]
 
 logger = logging.getLogger(__name__)
 
 CALL = "tools/call"
+_RELATED_TASK = "io.modelcontextprotocol/related-task"
 Mode = Literal["auto", "task"]
 """When a call becomes a task.
 
@@ -70,6 +72,11 @@ class TaskTool:
         """
         tool = cls(Tool.from_function(fn, **sdk_options), options)
         tool._check_context(fn)
+        if returns_input_required(fn):
+            raise ConfigurationError(
+                f"{tool.name}: a task can't return an InputRequiredResult. Ask through the {TaskContext.__name__}, or "
+                "before there is a task, in a function that you pass as prepare="
+            )
         if tool.sdk.resolved_params:
             raise ConfigurationError(
                 f"{tool.name}: Resolve(...) parameters belong to a request, and a task outlives it. Resolve them in a "
@@ -95,9 +102,16 @@ class TaskTool:
             raise UnexpectedToolError(f"Error executing tool {self.name}") from error
 
     def wants_task(self, validated: dict[str, Any]) -> bool:
-        """Whether a call with these arguments is worth a task; `when` decides, over the arguments that it names."""
+        """Whether a call with these arguments is worth a task; `when` decides, over the arguments that it names.
+
+        Raises:
+            UnexpectedToolError: it raised.
+        """
         when = self.options.when
-        return when is None or bool(when(**_named_by(when, validated)))
+        try:
+            return when is None or bool(when(**_named_by(when, validated)))
+        except Exception as error:
+            raise UnexpectedToolError(f"Error executing tool {self.name}") from error
 
     def _check_context(self, fn: Callable[..., Any]) -> None:
         keyword = self.sdk.context_kwarg
@@ -115,6 +129,21 @@ def _named_by(fn: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, An
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return arguments
     return {name: value for name, value in arguments.items() if name in parameters}
+
+
+def log_failure(name: str, error: ToolError) -> None:
+    """Keep on the server what the client is not told: the traceback of an exception that nobody anticipated."""
+    if isinstance(error, UnexpectedToolError):
+        logger.error("Tool %r raised an unexpected exception", name, exc_info=error)
+    else:
+        logger.info("Tool %r failed: %r", name, str(error))
+
+
+def _strip_foreign(result: JSONObject) -> None:
+    """Drop what an older revision stamped on results and this one must never show (contract 3)."""
+    meta = result.get("_meta")
+    if isinstance(meta, dict):
+        meta.pop(_RELATED_TASK, None)
 
 
 def error_result(message: str) -> CallToolResult:
@@ -156,9 +185,13 @@ class ToolHandler:
         except BaseException as error:  # noqa: BLE001 - SystemExit and its kind would stop the server, not the tool
             return self._crashed(error)
 
-    def _completed(self, result: CallToolResult) -> Outcome:
+    def _completed(self, result: CallToolResult | InputRequiredResult) -> Outcome:
+        if isinstance(result, InputRequiredResult):
+            logger.error("Tool %r returned an InputRequiredResult, which a task can't", self._tool.name)
+            return self._error(f"Error executing tool {self._tool.name}")
         try:
             dumped = cast("JSONObject", result.model_dump(mode="json", by_alias=True, exclude_none=True))
+            _strip_foreign(dumped)
             encode(dumped)
         except (PydanticSerializationError, NotStorable, ValueError, UnicodeError):
             logger.exception("Tool %r returned what can't be stored as JSON", self._tool.name)
@@ -173,10 +206,7 @@ class ToolHandler:
                 return Failed(Failure(INTERNAL_ERROR, str(reused)))
             case _:
                 pass
-        if isinstance(error, UnexpectedToolError):
-            logger.error("Tool %r raised an unexpected exception", self._tool.name, exc_info=error)
-        else:
-            logger.info("Tool %r failed: %r", self._tool.name, str(error))
+        log_failure(self._tool.name, error)
         return self._error(str(error))
 
     def _crashed(self, error: BaseException) -> Outcome:

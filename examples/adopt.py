@@ -1,0 +1,13 @@
+from perdure import Tasks
+
+tasks = Tasks("sqlite:///tasks.db")
+mcp = tasks.server("numbers")
+
+
+@tasks.tool()
+def sum_of_squares(upto: int) -> int:
+    return sum(n * n for n in range(upto + 1))
+
+
+if __name__ == "__main__":
+    mcp.run("streamable-http")
