@@ -203,10 +203,8 @@ def _carry(moved: Task, event: Event) -> Task:
             return replace(moved, inputs=())
         case RequestCancel():
             return replace(moved, cancel_requested=True)
-        case Expire():
-            return _finished(moved, _EXPIRED)
-        case Finish(outcome):
-            return _finished(moved, outcome)
+        case _:
+            return _finished(moved, _EXPIRED if isinstance(event, Expire) else event.outcome)
 
 
 def _finished(moved: Task, outcome: Outcome) -> Task:
@@ -218,5 +216,5 @@ def _finished(moved: Task, outcome: Outcome) -> Task:
             return replace(over, result=result)
         case Failed(error, message):
             return replace(over, error=error, message=message or error.message)
-        case Cancelled():
+        case _:
             return over

@@ -1,18 +1,25 @@
 """JSON as it lies in a store: the one place where values become text and come back.
 
 Strict on the way in: what is stored must come back equal and must be valid JSON for every reader, so NaN, infinities,
-lone surrogates and unknown types are refused here, before a transaction sees them.
+lone surrogates, unknown types and bottomless nesting are refused here, before a transaction sees them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import cast
 
 from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON, JSONObject
 
-__all__ = ["decode", "decode_object", "encode", "plain"]
+__all__ = ["MAX_DEPTH", "decode", "decode_object", "encode", "plain"]
+
+MAX_DEPTH = 100
+"""Levels of nesting.
+
+Python's parser recurses: a value that was stored from a shallow stack might not be readable from a deeper one, and then
+its task could never be read again."""
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -27,9 +34,28 @@ def encode(value: JSON) -> str:
         text = _encoder.encode(value)
         # SQLite and PostgreSQL take UTF-8 only; a lone surrogate would fail inside a transaction of many.
         text.encode("utf-8")
+        _check_depth(value, text)
     except (TypeError, ValueError, RecursionError) as error:
         raise NotStorable(f"The value can't be stored as JSON: {type(error).__name__}") from error
     return text
+
+
+def _check_depth(value: JSON, text: str) -> None:
+    # No value is deeper than its brackets are many; most have few, and only the others are worth a walk.
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError
+        level = [child for node in level for child in _children(node) if isinstance(child, (dict, list))]
+
+
+def _children(node: JSON) -> Iterable[JSON]:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
 
 
 def plain(text: str) -> str:

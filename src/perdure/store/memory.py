@@ -289,11 +289,9 @@ def _copied(outcome: Outcome) -> Outcome:
         case Completed(result):
             return Completed(decode_object(encode(result)))
         case Failed(error, message):
-            data = decode(encode(error.data))
-            return Failed(
-                replace(error, message=plain(error.message), data=data), None if message is None else plain(message)
-            )
-        case Cancelled():
+            error = replace(error, message=plain(error.message), data=decode(encode(error.data)))
+            return Failed(error, None if message is None else plain(message))
+        case _:
             return outcome
 
 

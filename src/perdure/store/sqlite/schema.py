@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
+from time import monotonic, sleep
 from urllib.parse import quote
 
 from perdure.domain.errors import StoreUnusable
@@ -24,6 +26,7 @@ MIGRATIONS = migrate.load("perdure.store.sqlite")
 _OLDEST = (3, 38, 0)  # RETURNING, UPSERT, STRICT tables
 _BUSY_MS = 10_000
 _PREFIX = "sqlite:///"
+_creating = threading.Lock()
 
 
 def path_of(url: str) -> Path:
@@ -71,20 +74,30 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 def _create_private(path: Path) -> None:
     """Make the file if there is none, readable by its owner only: arguments and answers lie in it.
 
-    SQLite gives the WAL and the shared memory file the same mode.
+    SQLite gives the WAL and the shared memory file the same mode. A file that exists is not so much as opened here:
+    POSIX drops all locks of a process on a file when the process closes any descriptor of it, and with them those of
+    another store in this process, which is how SQLite databases get damaged. For the same reason the two steps for a
+    new file are under one lock.
     """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    except IsADirectoryError:
-        raise StoreUnusable(f"{path} is a folder: name a file in it") from None
+        with _creating:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if path.is_dir():
+            raise StoreUnusable(f"{path} is a folder: name a file in it") from None
+        # SQLite alone would not find out: it writes to the log, and can never move that into a file that is read-only.
+        if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
+            raise StoreUnusable(
+                f"{path} can't be read and written by this user: fix its permissions, or name another file"
+            ) from None
     except FileNotFoundError:
         raise StoreUnusable(f"{path} can't be made: the folder {path.parent} does not exist; create it first") from None
     except PermissionError:
         raise StoreUnusable(
-            f"{path} can't be written by this user: fix its permissions, or name another file"
+            f"{path} can't be made by this user: fix the permissions of {path.parent}, or name another file"
         ) from None
     except OSError as error:
-        raise StoreUnusable(f"{path} can't be opened for writing: {error.strerror}") from None
+        raise StoreUnusable(f"{path} can't be made: {error.strerror}; name another file") from None
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -105,33 +118,54 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     try:
         connection.execute("PRAGMA synchronous = FULL")
         _refuse_strangers(connection, path)
-        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        _use_wal(connection, path)
         _migrate(connection, path)
     except sqlite3.Error as error:
         raise StoreUnusable(_explain(path, error)) from error
 
 
 def _refuse_strangers(connection: sqlite3.Connection, path: Path) -> None:
-    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    # In this order: a neighbour may be making the tables just now, and it marks the file in the same transaction.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     if tables and application_id != APPLICATION_ID:
         raise StoreUnusable(f"{path} is another program's SQLite database: name a file of its own for the task store")
+
+
+def _use_wal(connection: sqlite3.Connection, path: Path) -> None:
+    """Switch a fresh file over; one that is switched already stays so, at no cost.
+
+    The switch does not wait for a neighbour that is about to write, whatever the busy timeout says (it reads first, and
+    from there SQLite would rather give up than risk a deadlock). Neighbours that start at the same moment hold their
+    locks only briefly, so trying again is enough.
+    """
+    deadline = monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            if _primary(error) != sqlite3.SQLITE_BUSY or monotonic() > deadline:
+                raise
+        sleep(0.01)
+    if mode != "wal":  # SQLite does not complain where processes can't share memory: it says what it did instead
+        raise StoreUnusable(f"{path} lies where SQLite can't keep a write-ahead log: put it on a local disk")
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Apply what is pending, in one transaction.
 
-    Several processes may start at once, so the look that counts comes after the lock.
+    Several processes may start at once, so the look comes after the lock.
     """
     with closing(connection.cursor()) as cursor:
-        if not _pending(cursor, path):
-            return
         cursor.execute("BEGIN IMMEDIATE")
         try:
             for migration in _pending(cursor, path):
                 for statement in migration.statements:
                     cursor.execute(statement)
                 cursor.execute(f"PRAGMA user_version = {migration.number}")
+            # Written even where nothing is pending: a lock tells that the file may be written, and only a write that
+            # there is room on the disk.
             cursor.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             cursor.execute("COMMIT")
         except BaseException:
@@ -150,12 +184,20 @@ _REMEDIES = {
     sqlite3.SQLITE_CORRUPT: "is damaged: restore it from a backup, or move it away",
     sqlite3.SQLITE_READONLY: "is read-only: fix the permissions of the file and its folder, or name another file",
     sqlite3.SQLITE_FULL: "can't grow: the disk is full; make room",
-    sqlite3.SQLITE_CANTOPEN: "can't be opened: check that its folder exists and is writable",
-    sqlite3.SQLITE_BUSY: "is locked by another process that does not let go",
-    sqlite3.SQLITE_IOERR: "can't be read or written: the disk reports an error",
+    sqlite3.SQLITE_CANTOPEN: "can't be opened: check that this user may read and write it and its folder",
+    sqlite3.SQLITE_IOERR_SHMSIZE: "can't grow: the disk is full; make room",
+    sqlite3.SQLITE_BUSY: "is locked by another process that does not let go: stop that one, or name another file",
+    sqlite3.SQLITE_IOERR: "can't be read or written: the disk reports an error; check it, or use another",
 }
 
 
 def _explain(path: Path, error: sqlite3.Error) -> str:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code; the rest says where it arose
-    return f"{path} {_REMEDIES.get(code, f'can not be used: {error}')}"
+    code = getattr(error, "sqlite_errorcode", 0)
+    remedy = _REMEDIES.get(code) or _REMEDIES.get(_primary(error), f"can not be used: {error}")
+    return f"{path} {remedy}"
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """The primary error code; the other bits say where it arose."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF

@@ -99,7 +99,7 @@ RUN_PARK: Final = "UPDATE run SET session = NULL, due_at = NULL WHERE task_seq =
 # index: run's primary key
 RUN_DELETE: Final = "DELETE FROM run WHERE task_seq = ?"
 
-# index: run_held
+# index: run_held. Sorts: the runs of the dead, so that tasks come in one order everywhere.
 RUN_OF_SESSIONS: Final = """
 SELECT task_seq, attempt, max_attempts FROM run
 WHERE session IS NOT NULL AND session IN (SELECT value FROM json_each(?)) ORDER BY task_seq"""
@@ -135,7 +135,7 @@ SESSION_DELETE: Final = "DELETE FROM session WHERE id = ?"
 
 # -- input -------------------------------------------------------------------------------------------------------------
 
-# index: input's primary key
+# index: input's primary key. Sorts: one task's questions.
 INPUT_JOURNAL: Final = """
 SELECT key, request, issued_at, state, response FROM input WHERE task_seq = ? ORDER BY position"""
 

@@ -40,12 +40,15 @@ T = TypeVar("T")
 
 
 class SQLiteStore:
-    """A `Store` in one SQLite file, named by a URL such as `sqlite:///tasks.db`."""
+    """A `Store` in one SQLite file, named by a URL such as `sqlite:///tasks.db`.
 
-    def __init__(self, url: str, clock: Clock | None = None) -> None:
+    `max_batch` bounds how many callers share a commit; 1 makes each wait for one of its own.
+    """
+
+    def __init__(self, url: str, clock: Clock | None = None, *, max_batch: int = 500) -> None:
         self._path = schema.path_of(url)
         self._clock = clock or WallClock()
-        self._writer = Writer(partial(schema.connect_writer, self._path), self._announce)
+        self._writer = Writer(partial(schema.connect_writer, self._path), self._announce, max_batch=max_batch)
         self._reader: sqlite3.Connection | None = None
         self._listeners: list[Listener] = []
 

@@ -1,0 +1,276 @@
+"""What clients ask: create, get, answer, cancel."""
+
+from dataclasses import replace
+
+import pytest
+
+from perdure.domain.errors import LeaseLost, NotStorable, TaskNotFound
+from perdure.domain.model import (
+    JSON,
+    Cancelled,
+    Failed,
+    Failure,
+    InputRequest,
+    InputState,
+    Outcome,
+    Owner,
+    Status,
+    Task,
+)
+from perdure.store.base import Store
+from tests.store.support import (
+    ADA,
+    AGE,
+    BOB,
+    DONE,
+    ELSEWHERE,
+    NAME,
+    NOW,
+    VirtualClock,
+    hire,
+    new_task,
+    parked,
+    running,
+)
+
+OUTCOMES: list[Outcome] = [DONE, Failed(Failure(-32000, "Broken")), Cancelled()]
+
+# -- create and get ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_created_task_is_working_and_get_resolves_it_at_once(store: Store) -> None:
+    new = new_task(ttl_ms=60_000, keep_ms=5_000)
+    created = await store.create(new)
+    assert created == Task(
+        seq=created.seq,
+        id=new.id,
+        owner=ADA,
+        operation=new.operation,
+        status=Status.WORKING,
+        created_at=NOW,
+        updated_at=NOW,
+        ttl_ms=60_000,
+        keep_ms=5_000,
+        poll_ms=500,
+        accepts=frozenset({"elicitation", "roots"}),
+    )
+    assert await store.get(ADA, new.id) == created
+
+
+async def test_each_task_has_a_number_of_its_own(store: Store) -> None:
+    seqs = [(await store.create(new_task())).seq for _ in range(5)]
+    assert len(set(seqs)) == 5
+
+
+async def test_a_task_that_accepts_nothing_and_never_expires_comes_back_as_it_is(store: Store) -> None:
+    new = replace(new_task(), accepts=frozenset(), poll_ms=None)
+    created = await store.create(new)
+    assert (created.accepts, created.poll_ms, created.ttl_ms, created.keep_ms) == (frozenset(), None, None, None)
+    assert await store.get(ADA, new.id) == created
+
+
+async def test_parameters_come_back_equal(store: Store) -> None:
+    params: dict[str, JSON] = {
+        "none": None,
+        "truth": [True, False],
+        "numbers": [0, -1, 2**53 + 1, 0.1, 1e300],
+        "text": "ünï\0cödé 🦊 'quotes\" \\",
+        "deep": {"": [[], {}, {"a": [None]}]},
+    }
+    new = new_task(params=params)
+    await store.create(new)
+    assert (await store.get(ADA, new.id)).operation.params == params
+
+
+@pytest.mark.parametrize("owner", [BOB, ELSEWHERE, Owner("acme", ""), Owner("acme ada", "")])
+async def test_a_foreign_owner_and_an_unknown_id_hear_the_same(store: Store, owner: Owner) -> None:
+    created = await store.create(new_task())
+    with pytest.raises(TaskNotFound) as foreign:
+        await store.get(owner, created.id)
+    with pytest.raises(TaskNotFound) as unknown:
+        await store.get(ADA, "tsk_nobody")
+    assert str(foreign.value) == str(unknown.value)
+
+
+async def test_a_foreign_owner_can_neither_answer_nor_cancel(store: Store) -> None:
+    claim = await parked(store)
+    before = await store.get(ADA, claim.task.id)
+    for owner, task_id in [(BOB, before.id), (ELSEWHERE, before.id), (ADA, "tsk_nobody")]:
+        with pytest.raises(TaskNotFound):
+            await store.answer(owner, task_id, {"name": "Mallory"})
+        with pytest.raises(TaskNotFound):
+            await store.request_cancel(owner, task_id)
+    assert await store.get(ADA, before.id) == before
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {1, 2}, b"bytes"])
+async def test_parameters_that_have_no_json_form_are_refused_and_nothing_is_stored(store: Store, value: JSON) -> None:
+    new = new_task(params={"x": value})
+    with pytest.raises(NotStorable):
+        await store.create(new)
+    with pytest.raises(TaskNotFound):
+        await store.get(ADA, new.id)
+    assert await (await hire(store)).claim() == ()
+
+
+async def test_reading_changes_nothing(store: Store, clock: VirtualClock) -> None:
+    created = await store.create(new_task(ttl_ms=1))
+    clock.advance(5_000)
+    assert await store.get(ADA, created.id) == await store.get(ADA, created.id) == created
+
+
+# -- answer ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_partial_answer_leaves_the_task_waiting_for_the_rest(store: Store, clock: VirtualClock) -> None:
+    claim = await parked(store, name=NAME, age=AGE)
+    clock.advance(10)
+    task = await store.answer(ADA, claim.task.id, {"age": 7})
+    assert (task.status, task.version, task.updated_at) == (Status.INPUT_REQUIRED, 3, NOW + 10)
+    assert task.inputs == (InputRequest("name", NAME, NOW),)
+    assert await store.get(ADA, task.id) == task
+    assert await (await hire(store)).claim() == ()
+
+
+async def test_the_last_answer_makes_the_task_work_and_a_worker_find_all_answers(store: Store) -> None:
+    claim = await parked(store, name=NAME, age=AGE)
+    await store.answer(ADA, claim.task.id, {"age": 7})
+    task = await store.answer(ADA, claim.task.id, {"name": {"action": "accept"}})
+    assert (task.status, task.version, task.inputs) == (Status.WORKING, 4, ())
+    again = await (await hire(store)).claim_one()
+    assert again.task == task
+    assert await store.journal(again) == {
+        "name": InputRequest("name", NAME, NOW, InputState.ANSWERED, {"action": "accept"}),
+        "age": InputRequest("age", AGE, NOW, InputState.ANSWERED, 7),
+    }
+
+
+async def test_the_first_answer_to_a_key_wins(store: Store) -> None:
+    claim = await parked(store, name=NAME, age=AGE)
+    once = await store.answer(ADA, claim.task.id, {"name": "first"})
+    assert await store.answer(ADA, claim.task.id, {"name": "second"}) == once
+    await store.answer(ADA, claim.task.id, {"age": 7, "name": "third"})
+    journal = await store.journal(claim)
+    assert journal["name"].response == "first"
+
+
+async def test_unknown_keys_are_ignored_and_change_nothing(store: Store, clock: VirtualClock) -> None:
+    claim = await parked(store)
+    before = await store.get(ADA, claim.task.id)
+    clock.advance(10)
+    assert await store.answer(ADA, before.id, {"nobody": 1, "": 2}) == before
+    assert await store.answer(ADA, before.id, {}) == before
+    assert list(await store.journal(claim)) == ["name"]
+
+
+async def test_ignored_answers_are_ignored_whatever_their_value_is(store: Store) -> None:
+    """Contract 4: unknown, answered and superseded keys are ignored, whatever their value is."""
+    claim = await parked(store, name=NAME, age=AGE)
+    before = await store.answer(ADA, claim.task.id, {"age": 7})
+    assert await store.answer(ADA, before.id, {"nobody": "\ud800", "age": float("nan"), "\udfff": 1}) == before
+
+
+async def test_an_accepted_answer_that_can_not_be_stored_is_refused_and_nothing_of_the_update_is_kept(
+    store: Store,
+) -> None:
+    claim = await parked(store, name=NAME, age=AGE)
+    before = await store.get(ADA, claim.task.id)
+    with pytest.raises(NotStorable):
+        await store.answer(ADA, before.id, {"name": "Ada", "age": float("nan")})
+    assert await store.get(ADA, before.id) == before
+    assert (await store.journal(claim))["name"].state is InputState.OUTSTANDING
+
+
+async def test_null_is_an_answer(store: Store) -> None:
+    claim = await parked(store)
+    assert (await store.answer(ADA, claim.task.id, {"name": None})).status is Status.WORKING
+    assert (await store.journal(claim))["name"] == InputRequest("name", NAME, NOW, InputState.ANSWERED, None)
+
+
+async def test_answers_to_a_task_that_works_are_ignored(store: Store) -> None:
+    claim = await running(store)
+    assert await store.answer(ADA, claim.task.id, {"name": "Ada"}) == claim.task
+    assert await store.journal(claim) == {}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=["completed", "failed", "cancelled"])
+async def test_answers_to_a_task_that_is_over_are_ignored(store: Store, outcome: Outcome) -> None:
+    claim = await running(store)
+    over = await store.finish(claim, outcome)
+    assert await store.answer(ADA, over.id, {"name": "late", "x": "\ud800"}) == over
+
+
+async def test_answers_that_come_after_a_waiting_task_was_cancelled_are_ignored(store: Store) -> None:
+    claim = await parked(store)
+    over = await store.request_cancel(ADA, claim.task.id)
+    assert await store.answer(ADA, over.id, {"name": "late"}) == over
+    assert await (await hire(store)).claim() == ()
+
+
+# -- cancel ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_that_nobody_runs_is_cancelled_at_once_and_never_claimed(store: Store) -> None:
+    created = await store.create(new_task())
+    task = await store.request_cancel(ADA, created.id)
+    assert (task.status, task.version) == (Status.CANCELLED, 2)
+    assert await store.get(ADA, task.id) == task
+    assert await (await hire(store)).claim() == ()
+
+
+async def test_a_waiting_task_is_cancelled_at_once_and_shows_no_questions(store: Store) -> None:
+    claim = await parked(store)
+    task = await store.request_cancel(ADA, claim.task.id)
+    assert (task.status, task.inputs) == (Status.CANCELLED, ())
+    assert await store.get(ADA, task.id) == task
+
+
+async def test_a_task_that_came_back_from_waiting_and_was_not_claimed_yet_is_cancelled_at_once(store: Store) -> None:
+    claim = await parked(store)
+    await store.answer(ADA, claim.task.id, {"name": "Ada"})
+    assert (await store.request_cancel(ADA, claim.task.id)).status is Status.CANCELLED
+    assert await (await hire(store)).claim() == ()
+
+
+async def test_a_running_task_keeps_working_and_carries_the_intent(store: Store, clock: VirtualClock) -> None:
+    claim = await running(store)
+    clock.advance(10)
+    task = await store.request_cancel(ADA, claim.task.id)
+    assert (task.status, task.cancel_requested, task.version) == (Status.WORKING, True, 2)
+    assert task.updated_at == NOW + 10
+    assert await store.get(ADA, task.id) == task
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=["completed", "failed", "cancelled"])
+async def test_what_the_work_did_decides_where_a_cancelled_run_ends(store: Store, outcome: Outcome) -> None:
+    claim = await running(store)
+    await store.request_cancel(ADA, claim.task.id)
+    over = await store.finish(claim, outcome)
+    assert over.status.terminal
+    assert (over.status is Status.CANCELLED) == isinstance(outcome, Cancelled)
+
+
+async def test_cancelling_twice_is_cancelling_once(store: Store, clock: VirtualClock) -> None:
+    running_claim, idle = await running(store), await store.create(new_task())
+    for task_id in (running_claim.task.id, idle.id):
+        once = await store.request_cancel(ADA, task_id)
+        clock.advance(10)
+        assert await store.request_cancel(ADA, task_id) == once
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=["completed", "failed", "cancelled"])
+async def test_cancelling_a_task_that_is_over_changes_nothing(
+    store: Store, clock: VirtualClock, outcome: Outcome
+) -> None:
+    claim = await running(store)
+    over = await store.finish(claim, outcome)
+    clock.advance(10)
+    assert await store.request_cancel(ADA, over.id) == over
+    assert await store.get(ADA, over.id) == over
+
+
+async def test_cancellation_makes_the_fence_of_a_waiting_task_worthless(store: Store) -> None:
+    claim = await parked(store)
+    await store.request_cancel(ADA, claim.task.id)
+    with pytest.raises(LeaseLost):
+        await store.finish(claim, DONE)

@@ -1,0 +1,112 @@
+"""JSON as it lies in a store."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.domain.errors import NotStorable
+from perdure.domain.model import JSON
+from perdure.store.codec import MAX_DEPTH, decode, decode_object, encode, plain
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(alphabet=st.characters(codec="utf-8"))
+)
+keys = st.text(alphabet=st.characters(codec="utf-8"))
+values: st.SearchStrategy[JSON] = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(keys, inner), max_leaves=20
+)
+
+
+@given(values)
+def test_what_is_stored_comes_back_equal(value: JSON) -> None:
+    assert decode(encode(value)) == value
+
+
+@given(values)
+def test_the_text_is_valid_json_for_every_reader_and_utf8_can_carry_it(value: JSON) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    json.loads(encode(value).encode("utf-8"), parse_constant=refuse)
+
+
+def test_the_text_is_compact_and_keeps_the_order_of_keys() -> None:
+    assert encode({"b": [1, 2], "a": "ü"}) == '{"b":[1,2],"a":"ü"}'
+    assert list(decode_object('{"b":1,"a":2}')) == ["b", "a"]
+
+
+def deep(levels: int) -> JSON:
+    value: JSON = None
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        "\ud800",
+        {"\udfff": 1},
+        [["\ud800\ud800"]],
+        {1, 2},
+        b"bytes",
+        object(),
+        {("a", "b"): 1},
+        deep(100_000),
+        10**5_000,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_no_such_form_is_refused(value: JSON) -> None:
+    with pytest.raises(NotStorable, match="can't be stored as JSON"):
+        encode(value)
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    value: list[JSON] = []
+    value.append(value)
+    with pytest.raises(NotStorable):
+        encode(value)
+
+
+def test_a_refusal_carries_nothing_of_the_value() -> None:
+    with pytest.raises(NotStorable) as caught:
+        encode({"secret": "hunter2", "bad": float("nan")})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_plain_text_is_text_that_utf8_can_carry() -> None:
+    assert plain("Grüße \0 🦊") == "Grüße \0 🦊"
+    with pytest.raises(NotStorable):
+        plain("\ud800")
+
+
+def nested(depth: int, width: int = 1) -> JSON:
+    """A list of `depth` levels, counting the outermost, with `width` more lists beside each."""
+    value: JSON = []
+    for _ in range(depth - 1):
+        value = [value, *([[]] * (width - 1))]
+    return value
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_value_as_deep_as_the_bound_is_stored_and_a_deeper_one_is_not(width: int) -> None:
+    deepest = nested(MAX_DEPTH, width)
+    assert decode(encode(deepest)) == deepest
+    with pytest.raises(NotStorable):
+        encode(nested(MAX_DEPTH + 1, width))
+
+
+def test_depth_is_what_counts_and_not_the_number_of_brackets() -> None:
+    wide: JSON = [{"a": [n]} for n in range(500)]
+    assert decode(encode(wide)) == wide
+    assert decode(encode("[{" * 500)) == "[{" * 500
