@@ -28,7 +28,11 @@ class Handler(Protocol):
     def threaded(self) -> bool: ...
 
     async def __call__(self, run: Run, params: JSONObject) -> Outcome:
-        """Do the work. An exception that gets out of here is a bug of the handler's and fails the task with an internal error."""
+        """Do the work.
+
+        An exception that gets out of here is a bug of the handler's and fails the task with an internal error; so is a
+        cancellation that nobody asked for.
+        """
         ...
 
 

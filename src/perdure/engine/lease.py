@@ -5,6 +5,9 @@ and the kernel knows: so each session records where its process lives (host, boo
 a neighbour on the same machine that finds no such process takes over at once. The record is read strictly. Another
 host, another pid namespace, a record that lacks something: nobody can tell, and the lease decides. Being wrong would
 cost a second run of a task and never a second result, since the fence guards every write.
+
+A process that is dead and that its parent has not yet asked about (a zombie) still has its pid and its start time, but
+it can never write again, so it counts as gone: a supervisor that is slow to reap must not cost a whole lease.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import logging
 import os
 import random
 import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.domain.errors import StoreUnavailable
@@ -24,9 +29,9 @@ __all__ = ["Neighbours", "gone", "identity"]
 
 logger = logging.getLogger(__name__)
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PROC = Path("/proc")
 _LOOK_EVERY = 0.5
-"""Seconds between looks at the neighbours, give or take a fifth: a lapsed lease is taken over within the second that follows it."""
+"""Seconds between looks at the neighbours, give or take a fifth: a lapsed lease is taken over within a second."""
 
 
 def identity() -> JSONObject:
@@ -37,41 +42,59 @@ def identity() -> JSONObject:
         "boot": _boot(),
         "pids": _pid_namespace(),
         "pid": pid,
-        "started": _started(pid),
+        "started": process.started if (process := _process(pid)) else None,
     }
 
 
 def gone(info: JSONObject) -> bool:
     """Whether the process that `info` (its `identity()`) describes is surely dead. False when nobody can tell."""
-    pid = info.get("pid")
+    pid, started = info.get("pid"), info.get("started")
     if not isinstance(pid, int) or info.get("host") != socket.gethostname():
         return False
     if info.get("boot") != _boot():
         return info.get("boot") is not None and _boot() is not None  # the machine was restarted since
     if info.get("pids") != _pid_namespace():
         return False
-    return not _exists(pid) or _started(pid) != info.get("started")
+    if not _exists(pid):
+        return True
+    process = _process(pid)
+    if process is None or started is None:  # no /proc, or one that hides other users' processes
+        return False
+    return process.dead or process.started != started
 
 
 def _boot() -> str | None:
-    return _BOOT_ID.read_text("ascii").strip() if _BOOT_ID.exists() else None
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return None
 
 
 def _pid_namespace() -> str | None:
     try:
-        return str(Path("/proc/self/ns/pid").readlink())
+        return str((_PROC / "self/ns/pid").readlink())
     except OSError:
         return None
 
 
-def _started(pid: int) -> int | None:
-    """When the process was started, in clock ticks since the boot: tells a process from a later one with the same pid."""
+@dataclass(frozen=True, slots=True)
+class _Process:
+    started: int
+    """In clock ticks since the boot: tells a process from a later one with the same pid."""
+    dead: bool
+
+
+def _process(pid: int) -> _Process | None:
+    """What the kernel says about a process; None if it does not."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
+        stat = (_PROC / str(pid) / "stat").read_text("utf-8", errors="replace")
     except OSError:
         return None
-    # Field 22; the command in parentheses before it may itself contain spaces and parentheses.
-    return int(stat.rpartition(")")[2].split()[19])
+    # From field 3 on; the command in parentheses before it may itself contain spaces and parentheses.
+    fields = stat.rpartition(")")[2].split()
+    state, threads, started = fields[0], int(fields[17]), int(fields[19])
+    # While a process dies, its first thread may be done and others still be writing: only the last one makes it dead.
+    return _Process(started, dead=state in "ZXx" and threads <= 1)
 
 
 def _exists(pid: int) -> bool:
@@ -79,16 +102,23 @@ def _exists(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it exists and belongs to somebody else
+    except (OSError, OverflowError):  # it exists and belongs to somebody else; or this is no pid, and nobody can tell
         return True
     return True
 
 
 class Neighbours:
-    """Watches the sessions of all workers on the store, and frees what dead ones held."""
+    """Watches the sessions of all workers on the store, and frees what dead ones held.
 
-    def __init__(self, store: Store) -> None:
+    `keep_own` prolongs the watcher's own lease, and is called before anything is taken over. After the event loop stood
+    still for longer than the lease (a tool that computes on it, a laptop that slept), the own lease has lapsed like
+    those of the dead, and this watcher is usually the first to run again: without it, a worker would take its own runs
+    over, and each would lose an attempt.
+    """
+
+    def __init__(self, store: Store, keep_own: Callable[[], Awaitable[None]]) -> None:
         self._store = store
+        self._keep_own = keep_own
 
     async def take_over(self) -> int:
         """One look. Returns how many runs were freed (or failed, their attempts being used up)."""
@@ -96,6 +126,7 @@ class Neighbours:
         dead = [session.id for session, lapsed in sessions if not lapsed and gone(session.info)]
         if not dead and not any(lapsed for _, lapsed in sessions):
             return 0
+        await self._keep_own()
         freed = await self._store.take_over(dead)
         logger.info("took over %d runs of dead workers", freed)
         return freed

@@ -4,6 +4,8 @@ Asking is how a task waits without costing anything. `ask` looks into the journa
 them, and if not it notes the questions and raises `Parked`, which unwinds the work. The worker then stores the
 questions and forgets the task. When the last answer is in, some worker runs the work again from its start, and the same
 `ask` returns what was recorded. So code before a question runs again with each answer, and must be safe to.
+
+A store that is unavailable for a while is no concern of the work's: the verbs wait for it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from perdure.domain.errors import InputKeyReused
 from perdure.domain.inputs import Journal
 from perdure.domain.model import JSON, Claim, JSONObject
 from perdure.store.base import Store
+
+from . import patience
 
 __all__ = ["Parked", "Run", "Stop"]
 
@@ -45,8 +49,10 @@ class Run:
         self.claim = claim
         self.asked: dict[str, JSONObject] = {}
         """The questions that this run could not go on without."""
+        self.clash: InputKeyReused | None = None
+        """Two of them under one key: a bug of the work's, which fails the task instead of parking it."""
         self.stop: Stop | None = None
-        """Set once somebody wants the run to stop; the first reason counts."""
+        """Set once somebody wants the run to stop. The first reason counts, but for LOST, which overrides any."""
 
     @property
     def cancelled(self) -> bool:
@@ -60,7 +66,7 @@ class Run:
             LeaseLost: this run no longer counts.
             NotStorable: the message is no valid Unicode.
         """
-        await self._store.report(self.claim, message)
+        await patience.persist(lambda: self._store.report(self.claim, message))
 
     async def ask(self, asked: Mapping[str, JSONObject]) -> dict[str, JSON]:
         """The answers to `asked` (key -> request), all of them.
@@ -70,12 +76,15 @@ class Run:
             InputKeyReused: a key stands for another question already.
         """
         if self._journal is None:
-            self._journal = await self._store.journal(self.claim)
+            self._journal = await patience.persist(lambda: self._store.journal(self.claim))
         inputs.admit(self._journal, asked, now=0)
         answers = inputs.answers(self._journal, asked)
         if answers is not None:
             return answers
         for key, request in asked.items():
             if self.asked.setdefault(key, request) != request:
-                raise InputKeyReused(key)
+                # Noted, since it may get lost on its way out: of two coroutines side by side that both ask, the one
+                # that came first parks, and only its exception is heard of.
+                self.clash = InputKeyReused(key)
+                raise self.clash
         raise Parked

@@ -59,8 +59,20 @@ class Runtime:
         Raises:
             StoreUnusable: before anything else was started.
         """
-        await self.store.open()
-        unsubscribe = self.store.subscribe(self.hub.notify)
+        try:
+            await self.store.open()
+            unsubscribe = self.store.subscribe(self.hub.notify)
+            try:
+                async with self._serving():
+                    yield
+            finally:
+                unsubscribe()
+        finally:  # also when opening failed or was cancelled halfway
+            with anyio.CancelScope(shield=True):
+                await self.store.close()
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncGenerator[None]:
         worker = self._worker()
         tasks = [asyncio.create_task(self._janitor().keep_house(), name="perdure-janitor")]
         if worker is not None:
@@ -72,9 +84,6 @@ class Runtime:
         finally:
             with anyio.move_on_after(self.options.grace_ms / 1000 + _MARGIN, shield=True):
                 await self._stop(worker, tasks)
-            unsubscribe()
-            with anyio.CancelScope(shield=True):
-                await self.store.close()
 
     async def _stop(self, worker: Worker | None, tasks: list[asyncio.Task[None]]) -> None:
         janitor, *serving = tasks

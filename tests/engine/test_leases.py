@@ -1,0 +1,253 @@
+"""The lease: losing one's own, and taking over what the dead held."""
+
+import asyncio
+import contextlib
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from perdure.domain.model import JSONObject, Outcome, Status
+from perdure.engine.lease import Neighbours, identity
+from perdure.engine.run import Run
+from perdure.store.base import Store
+from perdure.store.sqlite import SQLiteStore
+from tests.engine.support import (
+    HOUR,
+    LEASE,
+    Rigged,
+    Thread,
+    done,
+    ended,
+    handlers,
+    serving,
+    status,
+    worker_session,
+)
+from tests.store.support import ADA, VirtualClock, new_task
+from tests.support import eventually
+
+FAST_LEASE = 60
+"""Renewed every 20 ms. It lapses only when the test moves the store's time."""
+
+
+class Tool:
+    """Work whose first attempt waits to be let go, through a cancellation if there is one; later ones end at once."""
+
+    def __init__(self) -> None:
+        self.attempts: list[int] = []
+        self.told: list[bool] = []
+        self.let_go = asyncio.Event()
+
+    async def __call__(self, run: Run, params: JSONObject) -> Outcome:
+        self.attempts.append(run.claim.attempt)
+        if run.claim.attempt == 1:
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                self.told.append(run.cancelled)
+                await self.let_go.wait()
+        return done(f"attempt {run.claim.attempt}")
+
+    async def started(self) -> None:
+        await eventually(lambda: self.attempts == [1], "the task did not start")
+
+
+@pytest.mark.parametrize("lease_ms", [FAST_LEASE, HOUR], ids=["heard at the renewal", "heard at the next claim"])
+async def test_a_worker_that_was_taken_over_drops_what_it_ran_and_starts_over(store: Store, lease_ms: int) -> None:
+    """Also while the lost run of a task is still cleaning up and the same task runs here again."""
+    work = Tool()
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work), lease_ms=lease_ms):
+        first = await worker_session(store)
+        await work.started()
+        assert await store.take_over([first]) == 1
+        over = await ended(store, task)
+        assert (over.result, work.attempts, work.told) == (done("attempt 2").result, [1, 2], [True])
+        second = await worker_session(store)
+        assert second != first
+        # The lost run ends after its successor. Its result is dropped, and the worker goes on.
+        work.let_go.set()
+        assert (await ended(store, await store.create(new_task()))).status is Status.COMPLETED
+        assert await worker_session(store) == second
+    assert (await store.get(ADA, task.id)).version == over.version
+    assert await store.sessions() == ()
+
+
+async def test_a_lost_run_keeps_its_slot_until_its_work_has_ended(store: Store) -> None:
+    work = Tool()
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work), concurrency=1, lease_ms=FAST_LEASE):
+        await work.started()
+        assert await store.take_over([await worker_session(store)]) == 1
+        other = await store.create(new_task())
+        await eventually(lambda: work.told == [True], "the work was not told")
+        assert (work.attempts, await status(store, task), await status(store, other)) == (
+            [1],
+            Status.WORKING,
+            Status.WORKING,
+        )
+        work.let_go.set()
+        await ended(store, task)
+        await ended(store, other)
+
+
+async def test_a_cancellation_reaches_the_run_that_counts_and_not_the_lost_one(store: Store) -> None:
+    started, cancelled = list[int](), list[int]()
+    let_go = asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        started.append(run.claim.attempt)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(run.claim.attempt)
+            if run.claim.attempt == 1:
+                await let_go.wait()
+            raise
+        raise AssertionError
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work)):
+        await eventually(lambda: started == [1], "the task did not start")
+        assert await store.take_over([await worker_session(store)]) == 1
+        await eventually(lambda: started == [1, 2], "the task did not start again")
+        await store.request_cancel(ADA, task.id)
+        assert (await ended(store, task)).status is Status.CANCELLED
+        let_go.set()
+    assert cancelled == [1, 2]
+
+
+async def test_a_lease_that_lapsed_and_that_nobody_took_over_is_renewed_and_nothing_is_lost(
+    store: Store, clock: VirtualClock
+) -> None:
+    """The event loop stood still for longer than the lease: the worker's own look-out must not rob the worker."""
+    work = Tool()
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work)):
+        session = await worker_session(store)
+        await work.started()
+        clock.advance(LEASE + 1)
+
+        async def renewed() -> bool:
+            return [(known.id, lapsed) for known, lapsed in await store.sessions()] == [(session, False)]
+
+        await eventually(renewed, "the lease was not renewed")
+        clock.advance(LEASE + 1)
+        other = await store.create(new_task())  # which is claimed under a lapsed lease
+        work.let_go.set()
+        await ended(store, other)
+        assert (await ended(store, task)).result == done("attempt 1").result
+    assert (work.attempts, work.told) == ([1, 1], [])
+
+
+async def test_the_own_lease_is_renewed_before_anything_is_taken_over(rigged: Rigged, clock: VirtualClock) -> None:
+    own = await rigged.open_session(LEASE, {})
+    await rigged.open_session(LEASE, {})
+    clock.advance(LEASE)
+
+    async def renew() -> None:
+        await rigged.renew(own.id, LEASE)
+
+    assert await Neighbours(rigged, renew).take_over() == 0
+    assert [session.id for session, _ in await rigged.sessions()] == [own.id]
+
+
+async def test_a_look_at_neighbours_that_are_all_well_changes_nothing(rigged: Rigged) -> None:
+    session = await rigged.open_session(LEASE, identity())
+    await rigged.open_session(LEASE, {})
+
+    async def renew() -> None:
+        raise AssertionError
+
+    assert await Neighbours(rigged, renew).take_over() == 0
+    assert "take_over" not in rigged.calls
+    assert session.info == identity()
+
+
+async def test_what_a_lapsed_neighbour_held_is_taken_over_and_counts_as_an_attempt(
+    store: Store, clock: VirtualClock
+) -> None:
+    work = Tool()
+    task = await store.create(new_task())
+    dead = await store.open_session(1000, {"host": "elsewhere"})
+    (claim,) = await store.claim(dead.id, ["tools/call:report"], 1)
+    async with serving(store, handlers(report=work)):
+        await eventually(lambda: work.attempts == [], "it runs under a lease that holds")
+        clock.advance(1000)
+        over = await ended(store, task)
+    assert (claim.attempt, work.attempts, over.result) == (1, [2], done("attempt 2").result)
+
+
+async def test_a_task_that_kills_its_workers_fails_when_its_attempts_are_used_up(
+    store: Store, clock: VirtualClock
+) -> None:
+    work = Tool()
+    task = await store.create(new_task(max_attempts=2))
+    dead = await store.open_session(1000, {"host": "elsewhere"})
+    await store.claim(dead.id, ["tools/call:report"], 1)
+    await store.take_over([dead.id])
+    dead = await store.open_session(1000, {"host": "elsewhere"})
+    (claim,) = await store.claim(dead.id, ["tools/call:report"], 1)
+    assert claim.attempt == 2
+    async with serving(store, handlers(report=work)):
+        clock.advance(1000)
+        over = await ended(store, task)
+    assert (over.status, work.attempts) == (Status.FAILED, [])
+    assert over.error is not None
+    assert "died 2 times" in over.error.message
+
+
+async def test_a_thread_whose_run_is_lost_is_told_and_its_result_dropped(store: Store) -> None:
+    seen: list[bool] = []
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    let_go = asyncio.Event()
+
+    def work(run: Run) -> Outcome:
+        if run.claim.attempt == 1:
+            loop.call_soon_threadsafe(started.set)
+            asyncio.run_coroutine_threadsafe(let_go.wait(), loop).result()
+            seen.append(run.cancelled)
+        return done(f"attempt {run.claim.attempt}")
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=Thread(work))):
+        await started.wait()
+        assert await store.take_over([await worker_session(store)]) == 1
+        over = await ended(store, task)
+        let_go.set()
+    assert (over.result, seen) == (done("attempt 2").result, [True])
+
+
+@contextlib.asynccontextmanager
+async def neighbour(url: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Another process that holds the only task of the store."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.engine.neighbour", url, stdout=PIPE)
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"1\n"
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def test_what_a_killed_process_held_is_taken_over_at_once_though_its_lease_is_an_hour(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'tasks.db'}"
+    store = SQLiteStore(url)
+    await store.open()
+    work = Tool()
+    task = await store.create(new_task())
+    async with neighbour(url) as process:
+        async with serving(store, handlers(report=work)):
+            assert await store.take_over() == 0
+            assert await status(store, task) is Status.WORKING
+            process.kill()
+            # It takes about half a second; the bound is for machines that are busy.
+            over = await ended(store, task, within=10)
+        assert (over.result, work.attempts) == (done("attempt 2").result, [2])
+    await store.close()

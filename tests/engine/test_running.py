@@ -1,0 +1,254 @@
+"""Claim, run, finish: what a worker does with tasks that ask nothing and that nobody stops."""
+
+import asyncio
+from collections import Counter
+from typing import cast
+
+import pytest
+
+from perdure.domain.errors import LeaseLost
+from perdure.domain.lifecycle import INTERNAL_ERROR
+from perdure.domain.model import Cancelled, Completed, Failed, Failure, JSONObject, Outcome, Status
+from perdure.engine.run import Parked, Run
+from perdure.engine.worker import Worker
+from perdure.store.base import Store
+from tests.engine.support import Coroutine, Thread, claim_as_another, done, ended, handlers, serving, worker_session
+from tests.store.support import new_task
+from tests.support import eventually
+
+
+async def at_once(run: Run, params: JSONObject) -> Outcome:
+    return done()
+
+
+async def test_a_task_is_claimed_run_and_finished(store: Store) -> None:
+    async def echo(run: Run, params: JSONObject) -> Outcome:
+        assert run.claim.attempt == 1
+        assert not run.cancelled
+        return Completed({"structuredContent": params})
+
+    task = await store.create(new_task(params={"size": "small"}))
+    async with serving(store, handlers(report=echo)):
+        over = await ended(store, task)
+    assert (over.status, over.result) == (Status.COMPLETED, {"structuredContent": {"size": "small"}})
+
+
+async def test_a_task_that_is_created_while_the_worker_is_idle_does_not_wait_for_the_next_poll(store: Store) -> None:
+    async with serving(store, handlers(report=at_once), poll_ms=3_600_000):
+        await ended(store, await store.create(new_task()))
+        await ended(store, await store.create(new_task()))
+
+
+async def test_a_task_that_another_process_created_is_found_by_polling(two_processes: tuple[Store, Store]) -> None:
+    ours, theirs = two_processes
+    async with serving(ours, handlers(report=at_once)):
+        await worker_session(ours)
+        await ended(theirs, await theirs.create(new_task()))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (done(), Status.COMPLETED),
+        (Failed(Failure(-32000, "No paper"), "out of paper"), Status.FAILED),
+        (Cancelled(), Status.CANCELLED),
+    ],
+)
+async def test_whatever_a_handler_returns_is_what_the_task_ends_as(
+    store: Store, outcome: Outcome, status: Status
+) -> None:
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        return outcome
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work)):
+        assert (await ended(store, task)).status is status
+
+
+async def test_never_more_tasks_run_than_there_are_slots_and_all_of_them_run(store: Store) -> None:
+    running = Counter[str]()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        running["now"] += 1
+        running["most"] = max(running["most"], running["now"])
+        await asyncio.sleep(0)
+        running["now"] -= 1
+        running["all"] += 1
+        return done()
+
+    tasks = [await store.create(new_task()) for _ in range(100)]
+    async with serving(store, handlers(report=work), concurrency=3):
+        over = [await ended(store, task) for task in tasks]
+    assert {task.status for task in over} == {Status.COMPLETED}
+    assert running == {"now": 0, "most": 3, "all": 100}
+
+
+async def test_every_slot_is_used_at_the_same_time(store: Store) -> None:
+    everyone = asyncio.Barrier(5)
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        await everyone.wait()
+        return done()
+
+    tasks = [await store.create(new_task()) for _ in range(5)]
+    async with serving(store, handlers(report=work), concurrency=5):
+        for task in tasks:
+            await ended(store, task)
+
+
+async def test_a_thread_counts_as_a_slot_like_a_coroutine(store: Store) -> None:
+    running = Counter[str]()
+
+    def work(run: Run) -> Outcome:
+        running["now"] += 1
+        running["most"] = max(running["most"], running["now"])
+        running["now"] -= 1
+        return done(run.claim.task.id)
+
+    tasks = [await store.create(new_task()) for _ in range(5)]
+    async with serving(store, handlers(report=Thread(work)), concurrency=1):
+        over = [await ended(store, task) for task in tasks]
+    assert running["most"] == 1
+    assert [task.result for task in over] == [done(task.id).result for task in tasks]
+
+
+@pytest.mark.parametrize("names", [("busy", "quiet"), ("quiet", "busy")])
+async def test_handlers_take_turns_so_that_a_busy_tool_starves_nobody(store: Store, names: tuple[str, str]) -> None:
+    order: list[str] = []
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        order.append(run.claim.task.operation.name)
+        return done()
+
+    tasks = [await store.create(new_task("busy")) for _ in range(20)]
+    tasks.append(await store.create(new_task("quiet")))
+    async with serving(store, handlers(**dict.fromkeys(names, work)), concurrency=1):
+        for task in tasks:
+            await ended(store, task)
+    assert order.index("quiet") <= 1
+
+
+async def test_a_task_without_a_handler_is_left_to_others(store: Store) -> None:
+    strange = await store.create(new_task("strange"))
+    async with serving(store, handlers(report=at_once)):
+        await ended(store, await store.create(new_task()))
+        claim = await claim_as_another(store, "strange")
+    assert (claim.task.id, claim.attempt) == (strange.id, 1)
+
+
+async def test_a_handler_that_is_added_later_gets_its_tasks(store: Store) -> None:
+    known = handlers()
+    task = await store.create(new_task())
+    async with serving(store, known):
+        await worker_session(store)
+        known |= handlers(report=at_once)
+        await ended(store, task)
+
+
+async def test_a_report_is_what_the_task_says_while_it_runs(store: Store) -> None:
+    go_on = asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        await run.report("halfway")
+        await go_on.wait()
+        return done()
+
+    task = await store.create(new_task())
+
+    async def halfway() -> bool:
+        return (await store.get(task.owner, task.id)).message == "halfway"
+
+    async with serving(store, handlers(report=work)):
+        await eventually(halfway, "the report was not seen")
+        go_on.set()
+        assert (await ended(store, task)).message is None
+
+
+async def test_a_run_that_was_taken_over_can_neither_report_nor_finish(store: Store) -> None:
+    attempts, refused = list[int](), list[LeaseLost]()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        attempts.append(run.claim.attempt)
+        if run.claim.attempt == 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                try:
+                    await run.report("still here")
+                except LeaseLost as error:
+                    refused.append(error)
+        return done(f"attempt {run.claim.attempt}")
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work)):
+        session = await worker_session(store)
+        await eventually(lambda: attempts == [1], "the task did not start")
+        assert await store.take_over([session]) == 1
+        over = await ended(store, task)
+    assert (len(refused), attempts) == (1, [1, 2])
+    assert (over.message, over.result) == (None, done("attempt 2").result)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("secret"),
+        SystemExit("secret"),
+        KeyboardInterrupt("secret"),
+        GeneratorExit("secret"),
+        asyncio.CancelledError("secret"),
+        BaseExceptionGroup("secret", [KeyboardInterrupt()]),
+        Parked("secret"),  # without having asked anything
+        LeaseLost("secret"),  # which it has not
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("threaded", [False, True], ids=["coroutine", "thread"])
+async def test_a_handler_that_raises_fails_its_task_and_nothing_else(
+    store: Store, error: BaseException, threaded: bool
+) -> None:
+    def bad_thread(run: Run) -> Outcome:
+        raise error
+
+    async def bad_coroutine(run: Run, params: JSONObject) -> Outcome:
+        raise error
+
+    bad = Thread(bad_thread) if threaded else Coroutine(bad_coroutine)
+    task = await store.create(new_task("bad"))
+    async with serving(store, handlers(bad=bad, report=at_once)):
+        over = await ended(store, task)
+        await ended(store, await store.create(new_task()))
+    assert (over.status, over.error) == (Status.FAILED, Failure(INTERNAL_ERROR, "Internal error"))
+    assert over.message == "Internal error"
+
+
+async def test_a_result_that_has_no_json_form_fails_the_task_and_says_so(store: Store) -> None:
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        return Completed({"share": float("nan")})
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work)):
+        over = await ended(store, task)
+    assert over.status is Status.FAILED
+    assert over.error is not None
+    assert (over.error.code, "can't be stored as JSON" in over.error.message) == (INTERNAL_ERROR, True)
+
+
+async def test_an_outcome_that_is_none_fails_the_task_and_does_not_stop_the_worker(store: Store) -> None:
+    async def bad(run: Run, params: JSONObject) -> Outcome:
+        return cast("Outcome", {"content": []})
+
+    task = await store.create(new_task("bad"))
+    async with serving(store, handlers(bad=bad, report=at_once)):
+        over = await ended(store, task)
+        await ended(store, await store.create(new_task()))
+    assert (over.status, over.error) == (Status.FAILED, Failure(INTERNAL_ERROR, "Internal error"))
+
+
+async def test_a_worker_that_is_stopped_before_it_serves_does_nothing(store: Store) -> None:
+    await store.create(new_task())
+    worker = Worker(store, handlers(report=at_once), concurrency=1, lease_ms=1000, grace_ms=0, poll_ms=10)
+    worker.stop()
+    await worker.serve()
+    assert await store.sessions() == ()
+    assert (await claim_as_another(store)).attempt == 1

@@ -1,0 +1,215 @@
+"""The engine of a process as a whole: what comes up, what goes down, in which order, and what can't prevent it."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from perdure.domain.errors import StoreUnavailable, StoreUnusable
+from perdure.domain.model import Change, JSONObject, Outcome, Status
+from perdure.engine.run import Run, Stop
+from perdure.engine.runtime import Options, Runtime
+from perdure.engine.wake import Hub
+from perdure.store.base import Store
+from perdure.store.sqlite import SQLiteStore
+from tests.engine.support import Rigged, claim_as_another, done, ended, handlers, status
+from tests.store.support import ADA, VirtualClock, new_task
+from tests.support import eventually
+
+QUICK = Options(grace_ms=1, poll_ms=20)
+
+
+async def at_once(run: Run, params: JSONObject) -> Outcome:
+    return done()
+
+
+class Endless:
+    """Work that goes on until it is stopped."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.stops: list[Stop | None] = []
+
+    async def __call__(self, run: Run, params: JSONObject) -> Outcome:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.stops.append(run.stop)
+        raise AssertionError
+
+
+async def test_the_store_is_opened_first_and_closed_last_and_the_session_given_back_before(rigged: Rigged) -> None:
+    task = await rigged.create(new_task())
+    async with Runtime(rigged, handlers(report=at_once), QUICK).running():
+        await ended(rigged, task)
+    calls = rigged.calls
+    assert (calls[0], calls[-2:]) == ("open", ["close_session", "close"])
+    assert {"expire", "purge", "claim", "sessions"} <= set(calls)
+
+
+async def test_a_runtime_can_be_entered_again_after_it_was_left(tmp_path: Path) -> None:
+    store = SQLiteStore(f"sqlite:///{tmp_path / 'tasks.db'}")
+    runtime = Runtime(store, handlers(report=at_once), QUICK)
+    for _ in range(2):
+        async with runtime.running():
+            await ended(store, await store.create(new_task()))
+        with pytest.raises(StoreUnavailable):
+            await store.sessions()
+    assert not _writers()
+
+
+async def test_a_runtime_without_a_worker_keeps_house_and_runs_nothing(rigged: Rigged, clock: VirtualClock) -> None:
+    task = await rigged.create(new_task(ttl_ms=1000))
+    clock.advance(1000)
+    async with Runtime(rigged, handlers(report=at_once), Options(worker=False)).running():
+        assert (await ended(rigged, task)).status is Status.FAILED
+    assert not {"open_session", "claim"} & set(rigged.calls)
+
+
+async def test_a_store_that_can_not_be_used_starts_nothing(tmp_path: Path) -> None:
+    runtime = Runtime(SQLiteStore(f"sqlite:///{tmp_path}"), handlers(report=at_once), QUICK)
+    before = asyncio.all_tasks()
+    with pytest.raises(StoreUnusable, match="is a folder"):
+        async with runtime.running():
+            pytest.fail("it is up")
+    assert asyncio.all_tasks() == before
+    await eventually(lambda: not _writers(), "the store's thread is still there")
+
+
+def _writers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "perdure-writer"]
+
+
+async def test_a_start_that_is_cancelled_halfway_closes_the_store_again(rigged: Rigged) -> None:
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async def up() -> None:
+        async with Runtime(rigged, handlers(report=at_once), QUICK).running():
+            raise AssertionError
+
+    rigged.after["open"].append(hang)
+    starting = asyncio.create_task(up())
+    await eventually(lambda: rigged.calls == ["open"], "it did not start")
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert rigged.calls == ["open", "close"]
+
+
+async def test_whoever_watches_a_task_is_woken_by_its_changes_while_the_runtime_is_up(rigged: Rigged) -> None:
+    runtime = Runtime(rigged, handlers(), QUICK)
+    async with runtime.running():
+        task = await rigged.create(new_task())
+        with runtime.hub.watch(task.id) as changed:
+            await rigged.request_cancel(ADA, task.id)
+            assert changed.is_set()
+    other = await rigged.create(new_task())
+    with runtime.hub.watch(other.id) as changed:
+        await rigged.request_cancel(ADA, other.id)
+        assert not changed.is_set()
+
+
+def test_the_hub_wakes_everybody_who_watches_a_task_and_nobody_else() -> None:
+    hub = Hub()
+    change = Change("tsk_1", 1, Status.WORKING)
+    with hub.watch("tsk_1") as first, hub.watch("tsk_2") as other:
+        with hub.watch("tsk_1") as second:
+            hub.notify(change)
+            assert (first.is_set(), second.is_set(), other.is_set()) == (True, True, False)
+            first.clear()
+            second.clear()
+        hub.notify(change)
+        assert (first.is_set(), second.is_set()) == (True, False)
+    hub.notify(change)  # nobody is left to hear it
+
+
+@pytest.mark.parametrize(("verb", "part"), [("claim", "perdure-worker"), ("expire", "perdure-janitor")])
+async def test_a_part_that_crashes_is_logged_and_the_shutdown_still_works(
+    rigged: Rigged, caplog: pytest.LogCaptureFixture, verb: str, part: str
+) -> None:
+    rigged.fail(verb, 1, ZeroDivisionError())
+    async with Runtime(rigged, handlers(report=at_once), QUICK).running():
+        await eventually(lambda: bool(_crashes(caplog)), "nobody was told")
+    assert _crashes(caplog) == [f"{part} crashed"]
+    assert rigged.calls[-1] == "close"
+
+
+def _crashes(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
+
+
+def _by_cancelling_the_task(task: asyncio.Task[None], scope: anyio.CancelScope) -> None:
+    task.cancel()
+
+
+def _by_cancelling_the_scope(task: asyncio.Task[None], scope: anyio.CancelScope) -> None:
+    scope.cancel()
+
+
+@asynccontextmanager
+async def caller(store: Store, work: Endless) -> AsyncGenerator[tuple[asyncio.Task[None], anyio.CancelScope]]:
+    """Somebody's task inside a runtime that runs `work`, and the scope around it; both are over when this ends."""
+    scope = anyio.CancelScope()
+
+    async def up() -> None:
+        with scope:
+            async with Runtime(store, handlers(report=work), QUICK).running():
+                await asyncio.Event().wait()
+
+    task = asyncio.create_task(up())
+    try:
+        await work.started.wait()
+        yield task, scope
+    finally:
+        await asyncio.wait({task})
+
+
+@pytest.mark.parametrize("cancel", [_by_cancelling_the_task, _by_cancelling_the_scope])
+async def test_a_caller_that_is_cancelled_still_hands_its_tasks_over(
+    rigged: Rigged, cancel: Callable[[asyncio.Task[None], anyio.CancelScope], None]
+) -> None:
+    await rigged.create(new_task())
+    work = Endless()
+    async with caller(rigged, work) as (task, scope):
+        cancel(task, scope)
+    assert (work.stops, rigged.calls[-3:]) == ([Stop.SHUTDOWN], ["release", "close_session", "close"])
+    assert (await claim_as_another(rigged)).attempt == 1
+
+
+async def test_a_caller_that_is_cancelled_twice_closes_the_store_all_the_same(rigged: Rigged) -> None:
+    """The second one cuts the shutdown short: the task is left to the lease."""
+    await rigged.create(new_task())
+    work, closing = Endless(), asyncio.Event()
+
+    async def hang() -> None:
+        closing.set()
+        await asyncio.Event().wait()
+
+    rigged.before["release"].append(hang)
+    async with caller(rigged, work) as (task, _):
+        task.cancel()
+        await closing.wait()
+        task.cancel()
+    assert (task.cancelled(), rigged.calls[-1]) == (True, "close")
+    assert len(await rigged.sessions()) == 1
+
+
+async def test_a_shutdown_that_takes_too_long_is_given_up(rigged: Rigged, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it comes about: past the grace period and the margin, the store is closed and the lease does the rest."""
+    monkeypatch.setattr("perdure.engine.runtime._MARGIN", 0.1)
+    task = await rigged.create(new_task())
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    rigged.before["close_session"].append(hang)
+    async with Runtime(rigged, handlers(report=at_once), QUICK).running():
+        await ended(rigged, task)
+    assert (rigged.calls[-2:], await status(rigged, task)) == (["close_session", "close"], Status.COMPLETED)

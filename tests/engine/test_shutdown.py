@@ -1,0 +1,317 @@
+"""A graceful shutdown: what is finished, what is handed over, and that it ends whatever the tools do."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from perdure.domain.model import Completed, JSONObject, Outcome, Status
+from perdure.engine.run import Run, Stop
+from perdure.engine.worker import Worker
+from perdure.store.base import Store
+from tests.engine.support import (
+    HOUR,
+    Rigged,
+    Thread,
+    asking,
+    claim_as_another,
+    done,
+    ended,
+    handlers,
+    question,
+    serving,
+    status,
+    worker_session,
+)
+from tests.store.support import ADA, VirtualClock, new_task
+from tests.support import PATIENCE, eventually
+
+Unwind = Callable[[float], None]
+
+
+async def test_tasks_are_finished_in_the_grace_period_and_none_is_begun(store: Store) -> None:
+    started, let_go = list[str](), asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        started.append(run.claim.task.id)
+        await let_go.wait()
+        return done()
+
+    first = await store.create(new_task())
+    async with serving(store, handlers(report=work), grace_ms=HOUR) as worker:
+        await eventually(lambda: started == [first.id], "the task did not start")
+        worker.stop()
+        second = await store.create(new_task())
+        let_go.set()
+    assert (started, await status(store, first)) == ([first.id], Status.COMPLETED)
+    claim = await claim_as_another(store)
+    assert (claim.task.id, claim.attempt) == (second.id, 1)
+
+
+async def test_what_does_not_end_in_time_is_cancelled_and_handed_over_with_its_attempt_unchanged(store: Store) -> None:
+    stops: list[Stop | None] = []
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        stops.append(run.stop)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            stops.append(run.stop)
+        raise AssertionError
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work), grace_ms=1):
+        await eventually(lambda: stops == [None], "the task did not start")
+    assert (stops, await store.sessions()) == ([None, Stop.SHUTDOWN], ())
+    claim = await claim_as_another(store)
+    assert (claim.task.id, claim.attempt) == (task.id, 1)
+
+
+async def test_a_result_that_comes_at_the_last_moment_counts(store: Store) -> None:
+    started = asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return done("just in time")
+        raise AssertionError
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work), grace_ms=1):
+        await started.wait()
+    assert (await store.get(ADA, task.id)).result == done("just in time").result
+
+
+async def test_a_question_that_is_asked_at_the_last_moment_is_kept(store: Store) -> None:
+    started = asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return Completed(dict(await run.ask({"name": question("Your name?")})))
+        raise AssertionError
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work), grace_ms=1):
+        await started.wait()
+    await asking(store, task, "name")
+
+
+async def test_a_cancellation_that_came_before_the_shutdown_stays_one(store: Store, impatient: Unwind) -> None:
+    impatient(0.05)
+    cancelled = asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+            await asyncio.Event().wait()
+        raise AssertionError
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work), grace_ms=1):
+        await worker_session(store)
+        await eventually(lambda: _held(store, task.id), "the task did not start")
+        await store.request_cancel(ADA, task.id)
+        await cancelled.wait()
+    assert await status(store, task) is Status.CANCELLED
+
+
+async def _held(store: Store, task_id: str) -> bool:
+    """Whether somebody runs the task. Asked without disturbing it: what is held can't be claimed."""
+    session = await store.open_session(HOUR, {"host": "elsewhere"})
+    claims = await store.claim(session.id, ["tools/call:report"], 1)
+    await store.close_session(session.id)
+    return claims == ()
+
+
+async def test_cleanup_that_never_ends_does_not_hold_up_the_shutdown(store: Store, impatient: Unwind) -> None:
+    impatient(0.05)
+    started, deaf = asyncio.Event(), list[int]()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        started.set()
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                deaf.append(1)
+                if len(deaf) == 3:
+                    return done("far too late")
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work), grace_ms=1):
+        await started.wait()
+    # Cancelled once to shut down, and once more when it is abandoned. It is still there, but it has no say.
+    assert len(deaf) == 2
+    claim = await claim_as_another(store)
+    assert (claim.task.id, claim.attempt) == (task.id, 1)
+
+
+async def test_a_thread_that_never_ends_does_not_hold_up_the_shutdown(store: Store, impatient: Unwind) -> None:
+    impatient(0.05)
+    started, let_go, ran = threading.Event(), threading.Event(), list[Stop | None]()
+
+    def work(run: Run) -> Outcome:
+        started.set()
+        let_go.wait(PATIENCE)
+        ran.append(run.stop)
+        return done("far too late")
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=Thread(work)), grace_ms=1):
+        await eventually(started.is_set, "the thread did not start")
+    claim = await claim_as_another(store)
+    assert (claim.task.id, claim.attempt, ran) == (task.id, 1, [])
+    let_go.set()
+    await eventually(lambda: ran == [Stop.LOST], "the thread did not end")
+    assert await status(store, task) is Status.WORKING
+
+
+async def test_a_lost_run_has_no_grace_period(store: Store, impatient: Unwind) -> None:
+    impatient(0.05)
+    started, let_go = threading.Event(), threading.Event()
+
+    def work(run: Run) -> Outcome:
+        if run.claim.attempt == 1:
+            started.set()
+            let_go.wait(PATIENCE)
+        return done()
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=Thread(work)), grace_ms=HOUR):
+        await eventually(started.is_set, "the thread did not start")
+        await store.take_over([await worker_session(store)])
+        await ended(store, task)
+    let_go.set()
+
+
+@pytest.mark.parametrize("how", ["taken over", "expired"])
+async def test_a_run_that_is_lost_during_the_grace_period_ends_it(
+    store: Store, clock: VirtualClock, impatient: Unwind, how: str
+) -> None:
+    impatient(0.05)
+    started, let_go = threading.Event(), threading.Event()
+
+    def work(run: Run) -> Outcome:
+        started.set()
+        let_go.wait(PATIENCE)
+        return done()
+
+    task = await store.create(new_task(ttl_ms=1000))
+    async with serving(store, handlers(report=Thread(work)), grace_ms=HOUR, lease_ms=60) as worker:
+        await eventually(started.is_set, "the thread did not start")
+        session = await worker_session(store)
+        worker.stop()
+        if how == "taken over":
+            await store.take_over([session])
+        else:
+            await asyncio.sleep(0)  # the grace period has begun
+            clock.advance(1000)
+            await store.expire(10)
+    let_go.set()
+    assert await status(store, task) is (Status.WORKING if how == "taken over" else Status.FAILED)
+
+
+async def test_what_was_being_claimed_when_the_shutdown_came_is_run(rigged: Rigged) -> None:
+    task = await rigged.create(new_task())
+    workers: list[Worker] = []
+
+    async def stop() -> None:
+        workers[0].stop()
+        await asyncio.sleep(0.01)
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        return done()
+
+    rigged.after["claim"].append(stop)
+    async with serving(rigged, handlers(report=work)) as worker:
+        workers.append(worker)
+        await eventually(lambda: "claim" in rigged.calls, "nothing was claimed")
+    assert (await status(rigged, task), rigged.calls.count("claim")) == (Status.COMPLETED, 1)
+
+
+async def test_a_claim_that_hangs_does_not_hold_up_the_shutdown_and_what_it_took_is_handed_over(
+    rigged: Rigged,
+) -> None:
+    await rigged.create(new_task())
+    hanging = asyncio.Event()
+
+    async def hang() -> None:
+        hanging.set()
+        await asyncio.Event().wait()
+
+    rigged.after["claim"].append(hang)
+    async with serving(rigged, handlers(report=_never), grace_ms=1):
+        await hanging.wait()
+    assert (await claim_as_another(rigged)).attempt == 1
+
+
+async def _never(run: Run, params: JSONObject) -> Outcome:
+    raise AssertionError
+
+
+async def test_a_worker_whose_loop_breaks_abandons_its_work_and_leaves_the_rest_to_the_lease(rigged: Rigged) -> None:
+    """A defect of the store ends the worker. Its tasks are stopped, and count as those of one that died."""
+    stops: list[Stop | None] = []
+    started = asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stops.append(run.stop)
+        raise AssertionError
+
+    async def scene() -> None:
+        async with serving(rigged, handlers(report=work)):
+            await started.wait()
+            rigged.fail("claim", 1, ZeroDivisionError())
+            await eventually(lambda: stops == [Stop.LOST], "the work went on")
+
+    await rigged.create(new_task())
+    with pytest.raises(ExceptionGroup) as broken:
+        await scene()
+    assert broken.group_contains(ZeroDivisionError)
+    assert len(await rigged.sessions()) == 1
+
+
+async def test_work_that_was_claimed_while_the_worker_broke_is_not_left_running(rigged: Rigged) -> None:
+    """The group breaks in the very moment in which a claim has returned: what watches over the work never begins to."""
+    task = await rigged.create(new_task())
+    claimed, began = asyncio.Event(), list[int]()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        began.append(run.claim.attempt)
+        return await asyncio.Future[Outcome]()
+
+    async def break_after_the_claim() -> None:
+        await claimed.wait()
+        raise ZeroDivisionError
+
+    async def tell() -> None:
+        claimed.set()
+        # One turn of the event loop: the group is about to hear of the error when the work is started.
+        await asyncio.sleep(0)
+
+    async def scene() -> None:
+        async with serving(rigged, handlers(report=work)):
+            await claimed.wait()
+
+    rigged.before["sessions"].append(break_after_the_claim)
+    rigged.after["claim"].append(tell)
+    before = asyncio.all_tasks()
+    with pytest.raises(ExceptionGroup) as broken:
+        await scene()
+    assert broken.group_contains(ZeroDivisionError)
+    await eventually(lambda: asyncio.all_tasks() <= before, "something was left running")
+    assert await status(rigged, task) is Status.WORKING
