@@ -14,7 +14,7 @@ from typing import Any, cast
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
-from mcp_types import HEADER_MISMATCH, INVALID_PARAMS
+from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 
 from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON
@@ -41,12 +41,16 @@ class Guard:
         self.unnamed = 0
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        if ctx.request_id is not None and is_modern(ctx):
-            self._check(ctx)
+        if ctx.request_id is not None:
+            if is_modern(ctx):
+                self._check(ctx)
+            elif ctx.method in METHODS:
+                # The SDK says so too, but only once the parameters are right, which would show that there is a method.
+                raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
         return await call_next(ctx)
 
     def _check(self, ctx: RequestContext) -> None:
-        _refuse_unrepresentable(ctx.params)
+        _refuse_unrepresentable(ctx)
         if ctx.method in METHODS:
             require_tasks(ctx)
             self._check_name(ctx)
@@ -66,12 +70,12 @@ class Guard:
             raise MCPError(HEADER_MISMATCH, "mcp-name header does not match the request body's 'taskId' parameter")
 
 
-def _refuse_unrepresentable(params: Mapping[str, Any] | None) -> None:
+def _refuse_unrepresentable(ctx: RequestContext) -> None:
     try:
-        encode(cast("JSON", params))
+        encode(cast("JSON", [ctx.request_id, ctx.method, ctx.params]))
     except NotStorable:
         message = (
-            "The parameters hold a value that JSON text can't carry (NaN, an infinity, a lone surrogate, or too deep)"
+            "The request holds a value that JSON text can't carry (NaN, an infinity, a lone surrogate, or too deep)"
         )
         raise MCPError(INVALID_PARAMS, message) from None
 

@@ -183,6 +183,8 @@ class ToolHandler:
                 raise
             return self._crashed(error)
         except BaseException as error:  # noqa: BLE001 - SystemExit and its kind would stop the server, not the tool
+            if run.asked:  # a task group wraps `Parked`, and that is no crash
+                raise Parked from None
             return self._crashed(error)
 
     def _completed(self, result: CallToolResult | InputRequiredResult) -> Outcome:

@@ -1,0 +1,636 @@
+"""What the wire has to do, sentence by sentence, and the tests that show it; `test_requirements.py` binds them.
+
+Two texts are mapped: our contract, by the number of its section, and the specification of the extension
+(modelcontextprotocol/ext-tasks at e434597, `specification/draft/tasks.md`), by its heading and in its words where it
+says MUST or SHOULD. MAY is listed only where we use it. A sentence that waits for a later room names that room in
+`later`: "client" (the client side), "listening" (`subscriptions/listen`), "limits", "hosts" (what other people's
+programs owe).
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["REQUIREMENTS", "ROOMS", "Requirement"]
+
+ROOMS: Final = frozenset({"client", "listening", "limits", "hosts"})
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One sentence. `tests` are `file.py::function` below `tests/`; `later` names the room that it waits for."""
+
+    source: str
+    text: str
+    tests: tuple[str, ...] = field(default=())
+    later: str | None = None
+
+
+def _must(source: str, text: str, *tests: str, later: str | None = None) -> Requirement:
+    return Requirement(source, text, tests, later)
+
+
+_NEGOTIATION = (
+    _must(
+        "contract 1",
+        "server/discover: supportedVersions, the extension's settings exactly empty, ttlMs, cacheScope, no "
+        "capabilities.tasks",
+        "wire/test_negotiation.py::test_discovery_offers_the_extension_with_exactly_empty_settings",
+        "wire/test_lifespans.py::test_options_of_the_server_are_the_sdks_and_the_users_extensions_stay",
+        "wire/test_stdio.py::test_the_whole_life_of_a_task",
+    ),
+    _must(
+        "contract 1",
+        "tools/list is the same bytes on every call and every replica, in order, with public hints and object "
+        "inputSchemas",
+        "wire/test_negotiation.py::test_the_list_of_tools_is_the_same_bytes_on_every_call_and_every_replica",
+        "wire/test_negotiation.py::test_tools_are_listed_in_the_order_of_declaration_with_object_schemas",
+        "wire/test_negotiation.py::test_the_context_of_a_tool_is_no_argument_that_clients_see",
+    ),
+    _must(
+        "contract 1",
+        "The extension is declared per request, and nothing carries over from an earlier one",
+        "wire/test_negotiation.py::test_nothing_carries_over_from_an_earlier_request",
+        "wire/test_negotiation.py::test_settings_inside_the_declaration_do_not_matter",
+        "wire/test_bad_input.py::test_capabilities_of_any_shape",
+    ),
+    _must(
+        "contract 1",
+        "Undeclared: tasks/get|update|cancel answer -32021 with data.requiredCapabilities, HTTP 400, before any look- "
+        "up",
+        "wire/test_negotiation.py::test_task_methods_need_the_extension_declared_before_anything_is_looked_up",
+        "wire/test_stdio.py::test_the_extension_must_be_declared_on_each_request",
+    ),
+    _must(
+        "contract 1",
+        "Undeclared: subscriptions/listen with taskIds answers -32021",
+        "wire/test_negotiation.py::test_listening_for_tasks_needs_the_extension_declared",
+        "wire/test_negotiation.py::test_listening_for_other_things_needs_no_extension",
+    ),
+    _must(
+        "contract 1",
+        "Unsupported protocol version: -32022 with data.supported and data.requested",
+        "wire/test_negotiation.py::test_an_unsupported_version_is_named_together_with_the_supported_ones",
+    ),
+    _must(
+        "contract 1",
+        "Missing or non-string version: -32602 (over HTTP a non-string never equals its header, -32020)",
+        "wire/test_negotiation.py::test_a_missing_part_of_the_envelope_is_invalid_params",
+        "wire/test_negotiation.py::test_a_meta_that_is_no_object_is_invalid_params",
+        "wire/test_negotiation.py::test_a_version_that_is_no_string_never_matches_its_header",
+        "wire/test_stdio.py::test_a_version_that_is_no_string_or_missing_is_invalid_params",
+    ),
+    _must(
+        "contract 1",
+        "An envelope without id is a notification: never a response, HTTP 202 with an empty body",
+        "wire/test_negotiation.py::test_an_envelope_without_id_is_never_answered",
+        "wire/test_stdio.py::test_an_envelope_without_id_is_never_answered",
+    ),
+    _must(
+        "contract 1",
+        "tasks/status, tasks/result, tasks/list: -32601, HTTP 404",
+        "wire/test_negotiation.py::test_methods_of_other_revisions_do_not_exist",
+        "wire/test_bad_input.py::test_methods_of_any_kind",
+    ),
+    _must(
+        "contract 1",
+        "A legacy task parameter on tools/call is ignored",
+        "wire/test_negotiation.py::test_a_legacy_task_parameter_neither_makes_a_task_nor_changes_one",
+    ),
+    _must(
+        "contract 10",
+        "Without the adapter, handshake-era connections know no tasks: -32601, no capability, tools run inside the "
+        "request",
+        "wire/test_handshake.py::test_the_task_methods_do_not_exist",
+        "wire/test_handshake.py::test_a_tool_runs_inside_the_request_and_its_result_is_of_that_era",
+        "wire/test_handshake.py::test_declaring_the_extension_or_a_task_makes_no_difference",
+        "wire/test_handshake.py::test_a_tool_that_must_be_a_task_is_refused",
+        "wire/test_stdio.py::test_a_handshake_connection_knows_no_tasks",
+    ),
+    _must(
+        "Capability Negotiation",
+        "A server MUST NOT return CreateTaskResult to a client that did not include the extension capability on its "
+        "request, "
+        "regardless of prior declarations.",
+        "wire/test_creation.py::test_an_undeclaring_client_never_gets_a_task",
+        "wire/test_negotiation.py::test_nothing_carries_over_from_an_earlier_request",
+    ),
+    _must(
+        "Capability Negotiation",
+        "If a server is unable to service a request without returning CreateTaskResult, the server MUST return -32021, "
+        "indicating the required extension",
+        "wire/test_creation.py::test_a_tool_that_must_be_a_task_refuses_an_undeclaring_client_and_stores_nothing",
+        "wire/test_inline.py::test_past_the_deadline_the_client_hears_what_it_lacks_and_the_work_is_cancelled",
+    ),
+    _must(
+        "Capability Negotiation",
+        "A client MUST be prepared to handle either CallToolResult or CreateTaskResult; CreateTaskResult for an "
+        "unsupported "
+        "request type MUST be interpreted as an invalid response",
+        later="client",
+    ),
+    _must(
+        "Supported Methods",
+        "Implementations SHOULD be designed to accommodate additional request types",
+        "domain/test_lifecycle.py::test_no_arrow_changes_what_a_task_is_about",
+    ),
+    _must(
+        "Polymorphic Results",
+        "Servers MUST set resultType to task on a CreateTaskResult, and MUST NOT on any other result",
+        "wire/test_creation.py::test_a_handle_is_flat_and_working",
+        "wire/test_checker.py::test_the_head_of_a_task_is_strict",
+        "wire/test_checker.py::test_an_acknowledgement_is_empty",
+    ),
+)
+
+_CREATION = (
+    _must(
+        "contract 2",
+        "The server decides per call",
+        "wire/test_creation.py::test_the_server_decides_call_by_call",
+        "wire/test_creation.py::test_a_plain_tool_is_never_a_task",
+        "wire/test_tools.py::test_when_sees_the_validated_arguments_that_it_names",
+        "wire/test_tools.py::test_mode_task_and_when_together",
+        "wire/test_inline.py::test_past_the_deadline_a_client_that_knows_tasks_gets_the_handle",
+    ),
+    _must(
+        "contract 2",
+        "CreateTaskResult is flat: never task, result, error, inputRequests, requestState",
+        "wire/test_creation.py::test_a_handle_is_flat_and_working",
+        "wire/test_checker.py::test_a_handle_has_nothing_that_a_later_status_brings",
+    ),
+    _must(
+        "contract 2",
+        "ttlMs always present, null meaning unlimited; results leave as dictionaries, so that null is not lost",
+        "wire/test_creation.py::test_an_unlimited_ttl_is_null_and_there",
+        "wire/test_creation.py::test_ttl_and_interval_are_those_of_the_tool",
+        "wire/test_checker.py::test_nothing_may_be_missing_from_the_head",
+    ),
+    _must(
+        "contract 2",
+        "Never to a client that did not declare; a tool that must be a task answers -32021 then",
+        "wire/test_creation.py::test_an_undeclaring_client_never_gets_a_task",
+        "wire/test_creation.py::test_a_tool_that_must_be_a_task_refuses_an_undeclaring_client_and_stores_nothing",
+        "wire/test_prepare.py::test_a_client_that_can_not_be_served_is_refused_before_it_is_asked",
+    ),
+    _must(
+        "contract 2",
+        "An auto tool for such a client: a durable task all the same, waited for inside the request, with input as "
+        "MRTR",
+        "wire/test_inline.py::test_the_result_is_an_ordinary_one",
+        "wire/test_inline.py::test_a_question_goes_out_as_a_round_trip_and_the_retry_carries_on_with_the_same_task",
+        "wire/test_inline.py::test_several_rounds_and_partial_answers",
+        "wire/test_inline.py::test_the_handle_is_sealed",
+        "wire/test_inline.py::test_when_the_client_hangs_up_the_work_is_cancelled",
+        "wire/test_stdio.py::test_calls_without_the_extension_run_inside_the_request",
+    ),
+    _must(
+        "contract 2",
+        "Arguments that fail validation come back at once as a tool error, and nothing is stored",
+        "wire/test_tools.py::test_arguments_that_do_not_fit_are_an_immediate_tool_error_and_nothing_is_stored",
+        "wire/test_tools.py::test_arguments_that_are_no_object_are_invalid_params",
+        "wire/test_prepare.py::test_arguments_are_validated_before_anything_is_asked",
+    ),
+    _must(
+        "contract 2",
+        "Tools are the SDK's: argument validation, output schemas, structured content, contexts by annotation",
+        "wire/test_tools.py::test_a_tool_is_listed_and_answers_as_the_same_tool_of_the_sdk_would",
+        "wire/test_tools.py::test_a_plain_function_has_the_same_verbs_and_they_block",
+        "wire/test_tools.py::test_a_context_of_the_wrong_kind_is_refused_at_declaration",
+        "wire/test_tools.py::test_what_belongs_to_a_request_is_refused_at_declaration",
+        "wire/test_lifespans.py::test_a_server_that_is_wired_by_hand_is_no_different",
+        "wire/test_lifespans.py::test_a_server_without_the_middleware_is_refused_with_what_to_do",
+    ),
+    _must(
+        "Task Creation",
+        "A server MUST NOT return CreateTaskResult until the task is durably created, that is, until a tasks/get would "
+        "resolve; in eventually-consistent environments it MUST wait for consistency",
+        "wire/test_creation.py::test_the_task_lies_on_disk_before_its_handle_leaves",
+        "wire/test_creation.py::test_another_replica_resolves_the_handle_at_once",
+        "acceptance/test_two_servers.py::test_the_handle_of_one_server_resolves_on_the_other_at_once",
+    ),
+    _must(
+        "Task Creation",
+        "Server implementations that use multi round-trip requests SHOULD resolve all MRTR exchanges before "
+        "responding with a "
+        "CreateTaskResult",
+        "wire/test_prepare.py::test_nothing_is_stored_until_the_rounds_are_over",
+        "wire/test_prepare.py::test_input_before_and_input_during_the_task",
+        "wire/test_tools.py::test_a_round_trip_that_comes_out_unannounced_is_a_tool_error",
+    ),
+)
+
+_GET = (
+    _must(
+        "contract 3",
+        "resultType complete always, and only the fields of the status",
+        "wire/test_get.py::test_a_working_task_is_complete_as_a_response",
+        "wire/test_checker.py::test_no_status_may_lack_its_own_fields_or_have_those_of_another",
+    ),
+    _must(
+        "contract 3",
+        "The nested result is a full CallToolResult with resultType complete and its own server identity, never "
+        "related-task",
+        "wire/test_get.py::test_a_completed_task_holds_a_full_tool_result",
+        "wire/test_get.py::test_the_nested_identity_is_the_whole_identity_of_the_server",
+        "wire/test_get.py::test_meta_of_a_tools_own_is_kept_but_for_what_is_not_its_to_say",
+        "wire/test_checker.py::test_the_nested_result_is_strict",
+    ),
+    _must(
+        "contract 3",
+        "lastUpdatedAt moves only when the task changes",
+        "wire/test_get.py::test_looking_moves_nothing",
+        "wire/test_get.py::test_a_change_moves_the_time_of_the_last_update_and_nothing_else_does",
+        "wire/test_checker.py::test_a_history_tells_what_no_single_response_does",
+    ),
+    _must(
+        "contract 3",
+        "Timestamps: UTC, RFC 3339, milliseconds, Z",
+        "wire/test_checker.py::test_the_head_of_a_task_is_strict",
+        "wire/test_creation.py::test_times_are_of_this_moment",
+    ),
+    _must(
+        "contract 3",
+        "Expiry and exhausted attempts synthesize a JSON-RPC error (-32603) that says so",
+        "wire/test_get.py::test_a_task_whose_workers_all_died_fails_and_says_so",
+        "wire/test_expiry.py::test_a_running_task_is_stopped_and_fails_when_its_ttl_has_run_out",
+    ),
+    _must(
+        "contract 3",
+        "Whatever a tool raises or returns has a defined outcome, and the server goes on",
+        "wire/test_tools.py::test_whatever_a_tool_raises_the_task_ends_and_the_server_goes_on",
+        "wire/test_tools.py::test_a_result_without_json_form_is_a_tool_error_or_json_and_the_server_goes_on",
+        "wire/test_tools.py::test_a_protocol_error_whose_data_has_no_json_form_still_fails_the_task",
+    ),
+    _must(
+        "Response (tasks/get)",
+        "working: the server MUST return a Task object with status working",
+        "wire/test_get.py::test_a_working_task_is_complete_as_a_response",
+    ),
+    _must(
+        "Response (tasks/get)",
+        "input_required: MUST return inputRequests, which MUST contain all outstanding requests",
+        "wire/test_get.py::test_all_outstanding_questions_are_shown_each_time",
+        "wire/test_questions.py::test_all_kinds_at_once",
+    ),
+    _must(
+        "Response (tasks/get)",
+        "completed: MUST return a result field containing the final result",
+        "wire/test_get.py::test_the_nested_result_is_what_the_call_itself_would_have_returned",
+    ),
+    _must(
+        "Response (tasks/get)",
+        "cancelled: MUST return a Task object with status cancelled",
+        "wire/test_cancel.py::test_a_running_task_is_told_and_ends_as_cancelled",
+    ),
+    _must(
+        "Response (tasks/get)",
+        "failed: MUST return the error that occurred during execution",
+        "wire/test_get.py::test_a_protocol_error_is_a_failed_task_with_that_error",
+    ),
+    _must(
+        "Response (tasks/get)",
+        "The resultType field MUST be set to complete",
+        "wire/test_get.py::test_a_working_task_is_complete_as_a_response",
+    ),
+    _must(
+        "Task Execution Errors",
+        "The tasks/get response SHOULD include a statusMessage about the failure, and MUST include the error field",
+        "wire/test_get.py::test_a_protocol_error_is_a_failed_task_with_that_error",
+        "wire/test_tools.py::test_a_protocol_error_of_any_code_fails_the_task_with_it",
+    ),
+    _must(
+        "Task Execution Errors",
+        "failed MUST NOT be used for non-JSON-RPC errors; errors within a result MUST use completed",
+        "wire/test_get.py::test_a_tool_error_is_a_completed_task",
+        "wire/test_tools.py::test_any_text_of_an_error_gets_through",
+    ),
+    _must(
+        "Task Execution Errors",
+        "completed: the result field MUST contain the result of the request; failed: the error field MUST contain its "
+        "error",
+        "wire/test_get.py::test_the_nested_result_is_what_the_call_itself_would_have_returned",
+        "wire/test_errors.py::test_an_error_of_a_tool_goes_out_as_it_is_when_there_is_no_task",
+    ),
+    _must(
+        "Task Status State Diagram",
+        "Nothing leaves a terminal status",
+        "wire/test_get.py::test_a_terminal_task_never_changes",
+        "wire/test_get.py::test_a_result_survives_its_server",
+        "domain/test_lifecycle.py::test_no_arrow_leaves_a_terminal_status",
+    ),
+    _must(
+        "Task Polling",
+        "Clients SHOULD respect pollIntervalMs, continue until a terminal status or tasks/cancel, and persist task ids",
+        later="client",
+    ),
+    _must("Task Polling", "Servers MAY rate-limit clients polling faster than pollIntervalMs", later="limits"),
+)
+
+_UPDATE = (
+    _must(
+        "contract 4",
+        "Empty acknowledgement, no task fields; read-your-writes on the same replica",
+        "wire/test_update.py::test_an_answer_is_acknowledged_and_the_next_look_shows_no_question",
+        "wire/test_checker.py::test_an_acknowledgement_is_empty",
+    ),
+    _must(
+        "contract 4",
+        "Unknown and answered keys are ignored, whatever their value is",
+        "wire/test_update.py::test_a_response_to_a_key_that_was_never_issued_is_ignored_whatever_it_is",
+        "wire/test_update.py::test_a_response_to_an_answered_key_is_ignored_whatever_it_is",
+        "wire/test_bad_input.py::test_what_is_ignored_may_be_anything_but_unrepresentable",
+    ),
+    _must(
+        "contract 4",
+        "A response to an outstanding key that does not fit is -32602 with the reason, and nothing of that update is "
+        "stored",
+        "wire/test_update.py::test_a_response_that_does_not_fit_is_refused_with_the_reason_and_nothing_is_stored",
+        "wire/test_update.py::test_the_schema_of_the_question_is_checked_beyond_types",
+        "wire/test_questions.py::test_the_content_of_a_form_must_fit_the_fields",
+        "wire/test_bad_input.py::test_any_response_to_an_open_question_is_refused",
+    ),
+    _must(
+        "contract 4",
+        "Partial answers keep input_required until every outstanding key is answered",
+        "wire/test_update.py::test_a_partial_answer_keeps_asking_for_the_rest",
+        "wire/test_update.py::test_a_second_question_comes_after_the_first_is_answered",
+    ),
+    _must(
+        "contract 4",
+        "First answer wins, across replicas",
+        "wire/test_update.py::test_the_first_answer_wins_across_replicas",
+        "wire/test_update.py::test_any_replica_takes_an_answer",
+        "acceptance/test_two_servers.py::test_the_first_of_two_answers_wins_whichever_server_they_go_to",
+    ),
+    _must(
+        "contract 4",
+        "Input kinds the client did not declare are never surfaced; the creating call counts, narrowed by the polling "
+        "call",
+        "wire/test_questions.py::test_a_kind_that_the_client_did_not_declare_is_never_surfaced_and_fails_the_task",
+        "wire/test_questions.py::test_the_capabilities_that_count_are_those_of_the_creating_call",
+        "wire/test_questions.py::test_a_poll_may_narrow_what_it_is_shown",
+        "wire/test_questions.py::test_an_empty_elicitation_capability_means_forms",
+        "wire/test_inline.py::test_a_retry_that_can_no_longer_be_asked_hears_what_is_missing",
+    ),
+    _must(
+        "contract 4",
+        "Answers after a terminal status: acknowledged and ignored",
+        "wire/test_update.py::test_answers_to_a_task_that_asks_nothing_are_acknowledged_and_ignored",
+    ),
+    _must(
+        "Task Update Requests",
+        "Each request key MUST be unique over the lifetime of a task; a server MUST NOT reuse a key, nor use it for "
+        "two "
+        "distinct requests",
+        "wire/test_update.py::test_a_key_used_for_another_question_fails_the_task_and_is_named",
+        "wire/test_update.py::test_the_same_question_under_its_key_is_answered_from_the_record",
+        "wire/test_checker.py::test_a_history_tells_what_no_single_response_does",
+    ),
+    _must(
+        "Response (tasks/update)",
+        "The server MUST acknowledge with an empty result whose resultType MUST be complete",
+        "wire/test_update.py::test_an_answer_is_acknowledged_and_the_next_look_shows_no_question",
+    ),
+    _must(
+        "Response (tasks/update)",
+        "Servers SHOULD return a JSON-RPC error if the taskId does not correspond to a known task",
+        "wire/test_update.py::test_an_unknown_task_takes_no_answers",
+    ),
+    _must(
+        "Response (tasks/update)",
+        "A server SHOULD ignore responses mapped to a key that is not currently outstanding",
+        "wire/test_update.py::test_a_response_to_a_key_that_was_never_issued_is_ignored_whatever_it_is",
+        "wire/test_update.py::test_a_response_to_an_answered_key_is_ignored_whatever_it_is",
+    ),
+    _must(
+        "Response (tasks/update)",
+        "A server MAY accept a partial set; the task remains in input_required until the rest arrives",
+        "wire/test_update.py::test_a_partial_answer_keeps_asking_for_the_rest",
+    ),
+    _must(
+        "Task Update Requests",
+        "Clients SHOULD fulfil outstanding requests, keep observing, deduplicate keys, and MUST treat each as the "
+        "standalone "
+        "request that it is",
+        later="client",
+    ),
+)
+
+_CANCEL = (
+    _must(
+        "contract 5",
+        "Empty acknowledgement, idempotent, also on terminal tasks, which do not change",
+        "wire/test_cancel.py::test_a_terminal_task_is_acknowledged_and_stays_as_it_is",
+        "wire/test_cancel.py::test_a_cancelled_task_can_be_cancelled_again",
+    ),
+    _must(
+        "contract 5",
+        "Cooperative: intent is stored, then the worker is told; returns at once",
+        "wire/test_cancel.py::test_the_intent_is_stored_before_it_is_acknowledged",
+        "wire/test_cancel.py::test_the_acknowledgement_does_not_wait_for_the_work_which_may_finish_all_the_same",
+        "wire/test_cancel.py::test_a_parked_task_is_cancelled_at_once",
+        "wire/test_cancel.py::test_a_task_that_nobody_runs_is_cancelled_at_once",
+        "wire/test_cancel.py::test_a_plain_function_sees_that_it_was_cancelled_and_decides",
+    ),
+    _must(
+        "contract 5",
+        "Closing a connection never cancels a task",
+        "wire/test_cancel.py::test_a_client_that_hangs_up_cancels_no_task",
+    ),
+    _must(
+        "Task Cancellation",
+        "notifications/cancelled MUST NOT be used for task cancellation",
+        "wire/test_cancel.py::test_a_cancelled_notification_cancels_no_task",
+        "wire/test_stdio.py::test_a_running_task_is_cancelled_and_a_notification_does_not_do_it",
+    ),
+    _must(
+        "Response (tasks/cancel)",
+        "The server MUST acknowledge with an empty result whose resultType MUST be complete",
+        "wire/test_cancel.py::test_a_running_task_is_told_and_ends_as_cancelled",
+        "wire/test_checker.py::test_an_acknowledgement_is_empty",
+    ),
+    _must(
+        "Response (tasks/cancel)",
+        "Servers SHOULD return a JSON-RPC error if the taskId does not correspond to a known task",
+        "wire/test_cancel.py::test_an_unknown_task_can_not_be_cancelled",
+    ),
+)
+
+_ERRORS = (
+    _must(
+        "contract 6",
+        "Malformed, unknown, foreign, purged id: -32602; foreign, unknown and purged are identical in bytes",
+        "wire/test_errors.py::test_a_malformed_id_is_said_to_be_one",
+        "wire/test_errors.py::test_an_unknown_id_is_not_found_by_any_method",
+        "wire/test_identity.py::test_foreign_unknown_and_purged_are_the_same_bytes_and_only_the_owner_hears_of_expiry",
+        "wire/test_bad_input.py::test_an_id_of_any_kind_is_refused",
+    ),
+    _must(
+        "contract 6",
+        "Expired id, asked by its owner while the tombstone lives: -32602, Task has expired",
+        "wire/test_expiry.py::test_a_deleted_task_leaves_its_owner_a_tombstone_and_then_nothing",
+    ),
+    _must(
+        "contract 6",
+        "Mcp-Name present on tasks/* and unlike params.taskId after decoding: -32020, HTTP 400",
+        "wire/test_headers.py::test_a_name_that_is_another_text_is_refused_before_anything_is_looked_up",
+        "wire/test_headers.py::test_a_name_that_is_the_task_id_is_accepted_plain_or_encoded",
+        "wire/test_headers.py::test_an_empty_name_is_not_an_absent_one",
+        "wire/test_headers.py::test_a_header_that_comes_twice_is_refused_even_if_both_are_right",
+        "wire/test_bad_input.py::test_the_last_of_two_equal_members_counts_and_is_what_the_header_is_held_against",
+    ),
+    _must(
+        "contract 6",
+        "Mcp-Name absent on tasks/*: accepted, with a warning counter",
+        "wire/test_headers.py::test_an_absent_name_is_accepted_and_counted",
+    ),
+    _must(
+        "contract 6",
+        "Out of capacity: -32000 family with data.retryAfterMs",
+        "wire/test_errors.py::test_a_store_that_is_away_says_when_to_try_again",
+        "wire/test_lifespans.py::test_a_server_without_the_lifespan_says_that_its_store_is_not_open",
+    ),
+    _must(
+        "contract 6",
+        "Over a limit: -32000 family with data.retryAfterMs; 429 or 503 where we speak HTTP",
+        later="limits",
+    ),
+    _must(
+        "contract 6",
+        "Anything unforeseen: -32603, no internals in the message",
+        "wire/test_errors.py::test_what_nobody_foresaw_is_an_internal_error_without_internals",
+    ),
+    _must(
+        "bad input",
+        "Every malformed request gets its error and leaves the store as it was; the server goes on serving",
+        "wire/test_bad_input.py::test_what_is_no_json_is_a_parse_error",
+        "wire/test_bad_input.py::test_what_is_no_request_is_an_invalid_request",
+        "wire/test_bad_input.py::test_a_body_that_is_too_large_is_refused_unread",
+        "wire/test_bad_input.py::test_json_that_is_too_deep_to_keep_is_refused",
+        "wire/test_bad_input.py::test_other_content_types_and_methods_are_refused_by_http",
+        "wire/test_bad_input.py::test_headers_that_http_libraries_would_not_send",
+        "wire/test_bad_input.py::test_what_json_text_can_not_carry_is_refused_wherever_it_stands",
+        "wire/test_bad_input.py::test_any_parameters_of_a_task_method_are_answered",
+        "wire/test_stdio.py::test_a_line_that_is_no_message_does_not_stop_the_server",
+    ),
+    _must(
+        "Protocol Errors",
+        "Invalid or nonexistent taskId: -32602; MUST for tasks/get, SHOULD for tasks/update and tasks/cancel",
+        "wire/test_errors.py::test_an_unknown_id_is_not_found_by_any_method",
+        "wire/test_errors.py::test_parameters_of_the_wrong_type_are_invalid",
+    ),
+    _must(
+        "Protocol Errors",
+        "Servers MUST return -32021 for non-declaring clients issuing tasks/get, tasks/update and tasks/cancel, and "
+        "for those "
+        "requesting task notifications",
+        "wire/test_negotiation.py::test_task_methods_need_the_extension_declared_before_anything_is_looked_up",
+        "wire/test_negotiation.py::test_listening_for_tasks_needs_the_extension_declared",
+    ),
+    _must(
+        "Protocol Errors",
+        "Servers SHOULD provide informative error messages",
+        "wire/test_errors.py::test_errors_inform_and_carry_no_paths_or_sql",
+    ),
+    _must(
+        "Security Considerations",
+        "Servers MUST generate task ids with sufficient entropy that a third party cannot enumerate or guess them",
+        "wire/test_creation.py::test_every_id_is_new_and_can_go_into_a_header",
+        "domain/test_ids.py::test_an_id_takes_at_least_128_random_bits_from_the_source_it_is_given",
+    ),
+    _must(
+        "Security Considerations",
+        "Servers MUST perform authentication and authorization checks on each task-related request",
+        "wire/test_identity.py::test_without_a_good_token_nothing_is_served",
+        "wire/test_identity.py::test_two_users_do_not_see_each_others_tasks",
+        "wire/test_identity.py::test_every_part_of_the_principal_counts_and_nothing_else_does",
+        "wire/test_identity.py::test_a_tenant_is_a_claim_of_the_token_if_it_is_configured",
+        "wire/test_identity.py::test_the_state_of_a_round_trip_is_good_for_its_own_user_only",
+        "wire/test_identity.py::test_nothing_that_a_client_writes_into_a_request_has_a_say",
+    ),
+    _must(
+        "Security Considerations",
+        "Hosts MUST apply the same trust model to inputRequests as to standard elicitation and sampling requests",
+        later="hosts",
+    ),
+)
+
+_CLIENT_SIDE = (
+    _must(
+        "contract 8",
+        "Mcp-Method is the method, Mcp-Name the task id (encoded when it must be) or the tool's name: the server's "
+        "half",
+        "wire/test_headers.py::test_the_method_header_must_be_there_and_say_the_method",
+        "wire/test_headers.py::test_the_version_header_must_say_the_version_of_the_envelope",
+        "wire/test_headers.py::test_the_name_of_a_tool_call_is_the_name_of_the_tool",
+    ),
+    _must("contract 8", "One builder makes the headers", later="client"),
+    _must("contract 8", "Poll no faster than pollIntervalMs, follow its changes, stop at terminal", later="client"),
+    _must("contract 8", "Input keys are asked of the user once", later="client"),
+    _must(
+        "contract 8",
+        "Handles are stored before anything else is done with them; after a restart they are polled",
+        later="client",
+    ),
+    _must("contract 8", "Compare instants, not strings", later="client"),
+    _must("Streamable HTTP: Routing Headers", "The client MUST set Mcp-Name to params.taskId", later="client"),
+)
+
+_EXPIRY = (
+    _must(
+        "contract 9",
+        "ttlMs counts from creation and may change",
+        "wire/test_expiry.py::test_polling_does_not_prolong",
+        "wire/test_expiry.py::test_a_kept_result_extends_the_ttl_and_clients_read_the_changed_value",
+        "wire/test_expiry.py::test_a_task_without_ttl_never_expires",
+    ),
+    _must(
+        "contract 9",
+        "Past it, an unfinished task is stopped and becomes failed",
+        "wire/test_expiry.py::test_a_running_task_is_stopped_and_fails_when_its_ttl_has_run_out",
+        "wire/test_expiry.py::test_a_parked_task_fails_when_its_ttl_has_run_out",
+        "wire/test_expiry.py::test_the_server_keeps_house_by_itself",
+    ),
+    _must(
+        "contract 9",
+        "Later the task is deleted and leaves a tombstone for its owner",
+        "wire/test_expiry.py::test_a_deleted_task_leaves_its_owner_a_tombstone_and_then_nothing",
+    ),
+    _must(
+        "contract 9",
+        "keep_result may extend ttlMs when a task finishes",
+        "wire/test_expiry.py::test_a_kept_result_extends_the_ttl_and_clients_read_the_changed_value",
+        "wire/test_expiry.py::test_a_kept_result_never_shortens_the_ttl",
+    ),
+    _must(
+        "contract 9",
+        "ttl must be positive; zero and negative are refused when the tool is declared",
+        "wire/test_expiry.py::test_a_duration_that_is_not_positive_is_refused_at_declaration",
+        "wire/test_expiry.py::test_durations_are_read_as_they_are_written",
+    ),
+)
+
+_LISTENING = (
+    _must(
+        "contract 7",
+        "subscriptions/listen with taskIds: acknowledgement, snapshots, notifications, end",
+        later="listening",
+    ),
+    _must(
+        "Task Notifications",
+        "notifications/progress and notifications/message MUST NOT be sent on the stream for a task",
+        later="listening",
+    ),
+)
+
+REQUIREMENTS: Final[tuple[Requirement, ...]] = (
+    *_NEGOTIATION,
+    *_CREATION,
+    *_GET,
+    *_UPDATE,
+    *_CANCEL,
+    *_ERRORS,
+    *_CLIENT_SIDE,
+    *_EXPIRY,
+    *_LISTENING,
+)

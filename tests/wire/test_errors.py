@@ -1,0 +1,124 @@
+"""Contract 6: which error, with which code and HTTP status (the checker compares those), and what it never says."""
+
+from pathlib import Path
+
+from mcp.shared.exceptions import MCPError
+
+from perdure import Owner, Tasks
+from tests.wire.envelopes import JSON
+from tests.wire.support import Stage, stage
+from tests.wire.tools import Tools
+
+METHODS = ["tasks/get", "tasks/update", "tasks/cancel"]
+UNKNOWN = "tsk_" + "a" * 32
+MALFORMED: list[str] = [
+    "",
+    " ",
+    "tsk_",
+    "tsk_" + "a" * 31,
+    "tsk_" + "a" * 33,
+    "tsk_" + "1" * 32,
+    "TSK_" + "a" * 32,
+    "tsk_" + "A" * 32,
+    f" {UNKNOWN}",
+    f"{UNKNOWN} ",
+    f"{UNKNOWN}\n",
+    f"{UNKNOWN}\x00",
+    "tsk_" + "а" * 32,  # noqa: RUF001 - Cyrillic on purpose
+    "tsk_toolongtag_" + "a" * 32,
+    "786512e2-9e0d-44bd-8f29-789f320fe840",
+    "../../etc/passwd",
+    "x" * 100_000,
+    "😀",
+]
+
+
+async def test_a_malformed_id_is_said_to_be_one(scene: Stage) -> None:
+    for method in METHODS:
+        for task_id in MALFORMED:
+            extra = {"mcp-name": ""} if len(task_id) > 1000 else None
+            reply = await scene.client.request(method, {"taskId": task_id, "inputResponses": {}}, extra=extra)
+            assert (reply.code, reply.error["message"]) == (-32602, "Malformed task id"), task_id
+
+
+async def test_an_id_with_a_placement_tag_is_well_formed(scene: Stage) -> None:
+    """A later version may mint those; this one knows of none."""
+    reply = await scene.client.get("tsk_eu1_" + "a" * 32)
+    assert (reply.code, reply.error["message"]) == (-32602, "Task not found")
+
+
+async def test_an_unknown_id_is_not_found_by_any_method(scene: Stage) -> None:
+    for method in METHODS:
+        reply = await scene.client.request(method, {"taskId": UNKNOWN, "inputResponses": {"form": 1}})
+        assert reply.error == {"code": -32602, "message": "Task not found"}
+
+
+async def test_parameters_of_the_wrong_type_are_invalid(scene: Stage) -> None:
+    values: list[JSON] = [None, 5, 1.5, True, [], {}, [UNKNOWN]]
+    for method in METHODS:
+        for value in values:
+            params: JSON = {"taskId": value, "inputResponses": {}}
+            assert (await scene.client.request(method, params)).code == -32602
+        assert (await scene.client.request(method, {"inputResponses": {}})).code == -32602
+        assert (await scene.client.request(method, {"task_id": UNKNOWN, "inputResponses": {}})).code == -32602
+
+
+async def test_input_responses_must_be_a_map(scene: Stage) -> None:
+    task_id = await scene.client.start("gated")
+    values: list[JSON] = [None, [], "text", 5, True]
+    for value in values:
+        assert (await scene.client.update(task_id, value)).code == -32602
+    assert (await scene.client.request("tasks/update", {"taskId": task_id})).code == -32602
+    assert (await scene.client.request("tasks/update", {"taskId": task_id, "input_responses": {}})).code == -32602
+
+
+async def test_what_nobody_foresaw_is_an_internal_error_without_internals(tmp_path: Path, tools: Tools) -> None:
+    def identify(_: object) -> Owner:
+        raise RuntimeError("secret: /etc/perdure")
+
+    async with stage(tmp_path, tools.declare, identify=identify) as up:
+        for method in METHODS:
+            reply = await up.client.request(method, {"taskId": UNKNOWN, "inputResponses": {}})
+            assert reply.code == -32603
+            assert "secret" not in reply.raw.decode()
+        assert (await up.client.call("hello", {"name": "you"})).code == -32603
+
+
+async def test_a_store_that_is_away_says_when_to_try_again(scene: Stage) -> None:
+    task_id = await scene.client.start("gated")
+    await scene.store.close()
+    for reply in (
+        await scene.client.get(task_id),
+        await scene.client.update(task_id, {}),
+        await scene.client.cancel(task_id),
+        await scene.client.call("gated"),
+        await scene.client.call("hello", {"name": "you"}, capabilities={}),
+    ):
+        assert reply.code == -32000
+        assert reply.error["data"]["retryAfterMs"] > 0
+        assert str(scene.database) not in reply.raw.decode()
+    await scene.store.open()
+    assert (await scene.client.get(task_id)).result["taskId"] == task_id
+
+
+async def test_errors_inform_and_carry_no_paths_or_sql(scene: Stage) -> None:
+    for reply in (
+        await scene.client.get(UNKNOWN),
+        await scene.client.get("x"),
+        await scene.client.call("must", capabilities={}),
+    ):
+        message = reply.error["message"]
+        assert message
+        assert not any(word in message for word in ("sqlite", "SELECT", str(scene.database.parent)))
+
+
+async def test_an_error_of_a_tool_goes_out_as_it_is_when_there_is_no_task(tmp_path: Path) -> None:
+    def declare(tasks: Tasks) -> None:
+        @tasks.tool()
+        async def fails() -> None:
+            raise MCPError(-31999, "exactly this", [1, {"two": None}])
+
+    async with stage(tmp_path, declare) as up:
+        expected: JSON = {"code": -31999, "message": "exactly this", "data": [1, {"two": None}]}
+        assert (await up.client.call("fails", capabilities={})).error == expected
+        assert (await up.client.finish("fails"))["error"] == expected

@@ -1,0 +1,196 @@
+"""A task tool for a client that knows no tasks: the same durable task below, an ordinary tool call above."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.server.mcpserver import RequestStateSecurity
+
+from perdure import TaskContext, Tasks
+from tests.support import eventually
+from tests.wire.envelopes import INPUT, JSON, NOTHING, TASKS, envelope, headers
+from tests.wire.support import Client, Reply, Stage, stage
+from tests.wire.tools import ENTRY, FORM, Form, Tools
+
+FORMS: JSON = {"elicitation": {}}
+
+
+async def answer(client: Client, name: str, reply: Reply, responses: JSON, **options: Any) -> Reply:
+    """The retry that carries answers, as multi round-trip requests want it."""
+    assert reply.result["resultType"] == "input_required", reply.body
+    params = {"requestState": reply.result["requestState"], "inputResponses": responses} | options.pop("params", {})
+    return await client.call(name, params=params, **{"capabilities": INPUT} | options)
+
+
+def statuses(scene: Stage) -> list[str]:
+    return [row[7] for row in dict(scene.dump())["task"]]
+
+
+async def test_the_result_is_an_ordinary_one(scene: Stage) -> None:
+    result = (await scene.client.call("report", {"size": "large"}, capabilities=NOTHING)).result
+    assert {name for name in result if name != "_meta"} == {"resultType", "content", "structuredContent", "isError"}
+    assert result["structuredContent"] == {"size": "large", "pages": 7}
+
+
+async def test_below_it_lies_a_durable_task_that_does_not_outlive_its_use(scene: Stage) -> None:
+    await scene.client.call("hello", {"name": "you"}, capabilities=NOTHING)
+    [row] = dict(scene.dump())["task"]
+    assert (row[7], row[12]) == ("completed", 3_600_000)
+
+
+async def test_a_tool_error_is_a_result_and_a_protocol_error_is_an_error(scene: Stage) -> None:
+    refused = await scene.client.call("refuse", {"reason": "no ink"}, capabilities=NOTHING)
+    assert refused.result["isError"] is True
+    assert "no ink" in refused.text
+    broken = await scene.client.call("broken", {"code": -32050, "message": "out of paper"}, capabilities=NOTHING)
+    assert broken.error == {"code": -32050, "message": "out of paper", "data": {"hint": "none"}}
+
+
+async def test_a_question_goes_out_as_a_round_trip_and_the_retry_carries_on_with_the_same_task(
+    scene: Stage, tools: Tools
+) -> None:
+    first = await scene.client.call("ask", capabilities=INPUT)
+    assert list(first.result["inputRequests"]) == ["form"]
+    assert statuses(scene) == ["input_required"]
+    last = await answer(scene.client, "ask", first, {"form": FORM})
+    assert last.text == "accept True"
+    assert statuses(scene) == ["completed"]
+    assert tools.ran == ["ask", "ask"]
+
+
+async def test_several_rounds_and_partial_answers(scene: Stage) -> None:
+    first = await scene.client.call("ask_two", capabilities=INPUT)
+    second = await answer(scene.client, "ask_two", first, {"entry": ENTRY})
+    assert list(second.result["inputRequests"]) == ["form"]
+    assert (await answer(scene.client, "ask_two", second, {"form": FORM})).text == "form=accept, entry=accept"
+
+    first = await scene.client.call("ask_twice", capabilities=INPUT)
+    second = await answer(scene.client, "ask_twice", first, {"form": FORM})
+    assert list(second.result["inputRequests"]) == ["entry"]
+    assert (await answer(scene.client, "ask_twice", second, {"entry": ENTRY})).text == "accept, accept"
+    assert statuses(scene) == ["completed", "completed"]
+
+
+async def test_the_handle_is_sealed(scene: Stage) -> None:
+    first = await scene.client.call("ask", capabilities=INPUT)
+    state = first.result["requestState"]
+    [row] = dict(scene.dump())["task"]
+    assert row[1] not in state
+    before = scene.dump()
+    for forged in (state[:-1] + ("A" if state[-1] != "A" else "B"), f"perdure/inline:{row[1]}", row[1], "", "x" * 9999):
+        params = {"requestState": forged, "inputResponses": {"form": FORM}}
+        assert (await scene.client.call("ask", params=params, capabilities=INPUT)).code == -32602
+    # Sealed for this tool and these arguments.
+    params = {"requestState": state, "inputResponses": {"form": FORM}}
+    assert (await scene.client.call("ask_two", params=params, capabilities=INPUT)).code == -32602
+    assert (await scene.client.call("ask", {"other": 1}, params=params, capabilities=INPUT)).code == -32602
+    assert scene.dump() == before
+
+
+async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(scene: Stage) -> None:
+    first = await scene.client.call("ask_two", capabilities=INPUT)
+    before = scene.dump()
+    bad: JSON = {"entry": ENTRY, "form": {"action": "accept", "content": {"ok": 5}}}
+    refused = await answer(scene.client, "ask_two", first, bad)
+    assert refused.code == -32602
+    assert "'form'" in refused.error["message"]
+    assert scene.dump() == before
+    last = await answer(scene.client, "ask_two", first, {"entry": ENTRY, "form": FORM})
+    assert last.text == "form=accept, entry=accept"
+
+
+async def test_a_repeated_retry_gets_the_same_result_and_runs_nothing_again(scene: Stage, tools: Tools) -> None:
+    first = await scene.client.call("ask", capabilities=INPUT)
+    replies = [await answer(scene.client, "ask", first, {"form": FORM}) for _ in range(3)]
+    assert [reply.text for reply in replies] == ["accept True"] * 3
+    assert tools.ran == ["ask", "ask"]
+
+
+async def test_a_retry_that_can_no_longer_be_asked_hears_what_is_missing(scene: Stage) -> None:
+    first = await scene.client.call("ask_twice", capabilities=INPUT)
+    narrowed = await answer(scene.client, "ask_twice", first, {"form": FORM}, capabilities=NOTHING)
+    assert narrowed.required == {"elicitation": {}}
+    last = await answer(scene.client, "ask_twice", first, {"entry": ENTRY})
+    assert last.text == "accept, accept"
+
+
+async def test_a_question_of_a_kind_that_was_not_declared_is_refused(scene: Stage) -> None:
+    reply = await scene.client.call("ask", capabilities=NOTHING)
+    assert reply.required == {"elicitation": {}}
+    assert statuses(scene) == ["failed"]
+
+
+async def test_a_client_that_knows_tasks_may_come_back_for_a_call_it_made_without(scene: Stage) -> None:
+    first = await scene.client.call("ask", capabilities=INPUT)
+    last = await answer(scene.client, "ask", first, {"form": FORM}, capabilities=INPUT | TASKS)
+    assert last.text == "accept True"
+
+
+async def test_past_the_deadline_the_client_hears_what_it_lacks_and_the_work_is_cancelled(
+    tmp_path: Path, tools: Tools
+) -> None:
+    async with stage(tmp_path, tools.declare, inline_timeout="300ms") as up:
+        reply = await up.client.call("gated", capabilities=NOTHING)
+        assert reply.required == TASKS
+        await eventually(lambda: statuses(up) == ["cancelled"], "the work went on")
+        assert tools.ended == ["cancelled"]
+
+
+async def test_past_the_deadline_a_client_that_knows_tasks_gets_the_handle(tmp_path: Path, tools: Tools) -> None:
+    def declare(tasks: Tasks) -> None:
+        tasks.tool(when=never)(tools.gated)
+
+    async with stage(tmp_path, declare, inline_timeout="300ms") as up:
+        task_id = await up.client.start("gated")
+        tools.gate.set()
+        assert (await up.client.until(task_id))["result"]["structuredContent"] == {"result": "through"}
+
+
+def never() -> bool:
+    return False
+
+
+async def test_when_the_client_hangs_up_the_work_is_cancelled(scene: Stage, tools: Tools) -> None:
+    body = envelope("tools/call", {"name": "gated", "arguments": {}}, capabilities=NOTHING)
+    call = asyncio.create_task(scene.http.post(scene.client.url, json=body, headers=headers(body)))
+    await tools.entered.wait()
+    call.cancel()
+    await asyncio.wait([call])
+    await eventually(lambda: statuses(scene) == ["cancelled"], "the work went on")
+    assert tools.ended == ["cancelled"]
+
+
+async def test_a_small_call_of_a_client_that_knows_tasks_runs_inside_the_request(scene: Stage) -> None:
+    result = (await scene.client.call("sized", {"n": 1})).result
+    assert result["structuredContent"] == {"result": "1"}
+    assert len(await asyncio.gather(*(scene.client.call("sized", {"n": n}) for n in (-1, 0, 1)))) == 3
+
+
+async def test_many_calls_wait_at_once(scene: Stage) -> None:
+    calls = (scene.client.call("hello", {"name": f"{n}"}, capabilities=NOTHING) for n in range(20))
+    replies = await asyncio.gather(*calls)
+    assert [reply.text for reply in replies] == [f"Hello, {n}!" for n in range(20)]
+
+
+@pytest.mark.parametrize("capabilities", [INPUT, FORMS])
+async def test_the_state_is_good_on_every_replica_that_has_the_key(tmp_path: Path, capabilities: JSON) -> None:
+    def declare(tasks: Tasks) -> None:
+        @tasks.tool()
+        async def ask(task: TaskContext) -> str:
+            return (await task.elicit("form", "All right?", Form)).action
+
+    keys = [b"k" * 32]
+    async with stage(tmp_path, declare, server={"request_state_security": RequestStateSecurity(keys=keys)}) as up:
+        first = await up.client.call("ask", capabilities=capabilities)
+    async with stage(tmp_path, declare, server={"request_state_security": RequestStateSecurity(keys=keys)}) as again:
+        assert (await answer(again.client, "ask", first, {"form": FORM}, capabilities=capabilities)).text == "accept"
+
+
+async def test_an_answer_to_a_call_that_was_deleted_is_refused(scene: Stage) -> None:
+    first = await scene.client.call("ask", capabilities=INPUT)
+    [row] = dict(scene.dump())["task"]
+    await scene.client.cancel(row[1])
+    assert (await answer(scene.client, "ask", first, {"form": FORM})).code == -32603
+    assert "perdure" not in json.dumps(first.body["result"]["requestState"])
