@@ -21,6 +21,8 @@ from perdure.wire.extension import Lifespan, TasksExtension
 from perdure.wire.identity import Identify, by_token
 from perdure.wire.tools import Mode, TaskTool, ToolOptions
 
+from . import ports
+
 __all__ = ["Tasks", "declared_tasks", "open_store"]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -38,7 +40,10 @@ def open_store(url: str) -> Store:
 
 
 class Server(MCPServer[Any]):
-    """An `MCPServer` that looks at its store before it runs: one that can't be used is one line and no traceback."""
+    """An `MCPServer` that looks at its store and its port before it runs.
+
+    One of them that can't be used is one line and no traceback.
+    """
 
     tasks: Tasks
 
@@ -46,9 +51,12 @@ class Server(MCPServer[Any]):
         """As `MCPServer.run`.
 
         Raises:
-            SystemExit: the store can't be used; the message says why and what to do.
+            SystemExit: the store or the port can't be used; the message says why and what to do.
         """
         self.tasks.preflight()
+        if transport != "stdio":
+            # The SDK binds by itself, later; whoever takes the port between is told of in its words.
+            ports.close(ports.bind(kwargs.get("host", "127.0.0.1"), kwargs.get("port", 8000)))
         run: Callable[..., None] = super().run
         run(transport, **kwargs)
 

@@ -28,6 +28,8 @@ __all__ = ["main"]
 _VERSION: Final = "2026-07-28"
 _START_SECONDS: Final = 30.0
 _TASK_SECONDS: Final = 45.0
+_HEAD_START: Final = 0.5
+"""Seconds for the worker to be in the middle of the task when it is killed; else it might not even have begun."""
 
 Json = dict[str, Any]
 
@@ -42,6 +44,7 @@ def main() -> int:
             _show(0, client.call(0, "server/discover", {}))
             handle = client.call(1, "tools/call", {"name": "generate_report", "arguments": {"size": "large"}})
             _show(1, handle)
+            time.sleep(_HEAD_START)
             process.kill()
             process.wait()
         killed = time.monotonic()
@@ -146,7 +149,7 @@ def _account(handle: Json, final: Json, back: float, store: Path) -> None:
     print(
         f"""
 What happened: tools/call answered with the handle {handle["taskId"]}
-once it was on the disk. At once the server was killed (SIGKILL). A new server was up {back:.1f} s
+once it was on the disk. In the middle of its work the server was killed (SIGKILL). A new server was up {back:.1f} s
 later and saw that the process which held the task was gone, so it took the task over and ran the tool. The tool
 asked for approval and left memory; the answer woke it, and it finished:
 

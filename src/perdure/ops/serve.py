@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import logging
+import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,12 +20,14 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import StoreUnusable
 
+from . import ports
 from .app import declared_tasks
 
 __all__ = ["run", "serve", "serve_options"]
 
 _DRAIN_SECONDS = 5
 """How long open requests may go on once the server was told to stop; running tasks have their own grace after that."""
+_JOIN_SECONDS = 0.5
 
 
 def serve_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -76,21 +82,49 @@ def run(
         SystemExit: it can't start as asked; one line says why and what to do.
     """
     _configure(store, worker)
-    if stdio:
-        app.run("stdio")
-        return
-    if app.settings.auth is None and not (allow_anonymous or _is_loopback(host)):
+    if not stdio and app.settings.auth is None and not (allow_anonymous or _is_loopback(host)):
         raise SystemExit(
             f"perdure: {app.name} has no authentication, so anybody who reaches {host} could call it: "
             "configure auth=, listen on 127.0.0.1, or say --allow-anonymous"
         )
     for tasks in declared_tasks():
         tasks.preflight()
+    if stdio:
+        app.run("stdio")
+    else:
+        _serve_http(app, host, port)
+    _leave_threads_behind()
+
+
+def _serve_http(app: MCPServer[Any], host: str, port: int) -> None:
+    sockets = ports.bind(host, port)
     if app.settings.auth is None:
         print("perdure: no authentication: whoever knows a task's id may read it", file=sys.stderr)
-    print(f"perdure: serving {app.name} on http://{host}:{port}/mcp", file=sys.stderr, flush=True)
-    http = app.streamable_http_app(host=host)
-    uvicorn.run(http, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_DRAIN_SECONDS)
+    where = f"[{host}]" if ":" in host else host
+    print(
+        f"perdure: serving {app.name} on http://{where}:{sockets[0].getsockname()[1]}/mcp", file=sys.stderr, flush=True
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app.streamable_http_app(host=host), log_level="warning", timeout_graceful_shutdown=_DRAIN_SECONDS
+        )
+    )
+    # After an orderly shutdown uvicorn raises the signal that asked for it again; for Ctrl-C that is this exception.
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets)
+
+
+def _leave_threads_behind() -> None:
+    """End the process though a tool still runs in a thread.
+
+    Nobody can stop it, its task was handed over, and the interpreter would wait for it as long as it takes.
+    """
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
+    for thread in others:
+        thread.join(_JOIN_SECONDS / len(others))  # idle ones end by themselves
+    if any(thread.is_alive() for thread in others):
+        logging.shutdown()
+        os._exit(0)
 
 
 def _configure(store: str | None, worker: bool | None) -> None:

@@ -1,0 +1,59 @@
+"""Binding a port before anything is said or started, so that one which can't be had is one line and no traceback.
+
+A bound socket does not listen: nobody can connect until the server that gets it is up. uvicorn would bind by itself,
+but only after the engine has started, and it reports a port that is taken as a log record in the middle of others.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+
+__all__ = ["bind", "close"]
+
+_Address = tuple[int, str]  # family and address
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of `host`, all on one port; `port` 0 takes any that is free.
+
+    Raises:
+        SystemExit: there is no such host here, or the port is not to be had; one line says what to do.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in _addresses(host):
+            sockets.append(_bound(family, address, sockets[0].getsockname()[1] if sockets else port))
+    except OSError as error:
+        close(sockets)
+        reason = (error.strerror or str(error)).lower()
+        raise SystemExit(f"perdure: can't listen on {host}, port {port}: {reason}; choose another") from None
+    return sockets
+
+
+def close(sockets: Iterable[socket.socket]) -> None:
+    """Give the ports back."""
+    for each in sockets:
+        each.close()
+
+
+def _addresses(host: str) -> list[_Address]:
+    """Each once, in the resolver's order. Families that this machine has no use for are left out by the resolver."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG)
+    return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+
+
+def _bound(family: int, address: str, port: int) -> socket.socket:
+    # Said to be TCP, though no other protocol comes into question: asyncio switches Nagle's algorithm off only where it
+    # is, and with it on, a response whose body follows its headers waits 40 ms for the client's acknowledgement.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        # A server that was killed leaves connections in TIME_WAIT, and its successor must not wait for them.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+        bound.bind((address, port))
+    except BaseException:
+        bound.close()
+        raise
+    return bound
