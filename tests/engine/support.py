@@ -158,6 +158,7 @@ class Rigged(MemoryStore):
     def __init__(self, clock: Callable[[], int] | None = None) -> None:
         super().__init__(clock)
         self.calls: list[str] = []
+        self.listeners = 0
         self.silent = False
         """Whether listeners hear nothing, as of changes that another process made."""
         self.before: defaultdict[str, deque[Hook]] = defaultdict(deque)
@@ -176,7 +177,13 @@ class Rigged(MemoryStore):
             if not self.silent:
                 listener(change)
 
-        return super().subscribe(unless_silent)
+        def unsubscribe() -> None:
+            self.listeners -= 1
+            really()
+
+        really = super().subscribe(unless_silent)
+        self.listeners += 1
+        return unsubscribe
 
     async def _rigged(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
         self.calls.append(verb)

@@ -49,6 +49,14 @@ async def test_tasks_are_finished_in_the_grace_period_and_none_is_begun(store: S
     assert (claim.task.id, claim.attempt) == (second.id, 1)
 
 
+async def test_an_idle_worker_stops_at_once_and_hears_nothing_more(rigged: Rigged) -> None:
+    async with serving(rigged, handlers(report=_never), grace_ms=HOUR, poll_ms=HOUR):
+        await worker_session(rigged)
+        await eventually(lambda: "claim" in rigged.calls, "it did not look for work")
+        assert rigged.listeners == 1
+    assert (rigged.listeners, rigged.calls[-1]) == (0, "close_session")
+
+
 async def test_what_does_not_end_in_time_is_cancelled_and_handed_over_with_its_attempt_unchanged(store: Store) -> None:
     stops: list[Stop | None] = []
 
@@ -214,9 +222,15 @@ async def test_a_run_that_is_lost_during_the_grace_period_ends_it(
         if how == "taken over":
             await store.take_over([session])
         else:
-            await asyncio.sleep(0)  # the grace period has begun
+            for _ in range(50):  # turns of the event loop, in which the grace period begins
+                await asyncio.sleep(0)
             clock.advance(1000)
             await store.expire(10)
+
+        async def over() -> bool:
+            return await store.sessions() == ()
+
+        await eventually(over, "the shutdown waits for a run that no longer counts")
     let_go.set()
     assert await status(store, task) is (Status.WORKING if how == "taken over" else Status.FAILED)
 
