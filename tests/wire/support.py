@@ -247,7 +247,8 @@ async def serving(mcp: MCPServer[Any]) -> AsyncGenerator[tuple[httpx2.AsyncClien
         server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
         async with AsyncExitStack() as stack:
-            await server.startup([listener])
+            async with asyncio.timeout(PATIENCE):
+                await server.startup([listener])
             stack.push_async_callback(_stop, server)
             http = await stack.enter_async_context(_http())
             yield http, f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
@@ -264,7 +265,8 @@ async def _stop(server: uvicorn.Server) -> None:
         listening.close()
     for connection in tuple(server.server_state.connections):
         connection.shutdown()
-    await server.lifespan.shutdown()
+    async with asyncio.timeout(PATIENCE):
+        await server.lifespan.shutdown()
 
 
 # -- stdio -------------------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from mcp.shared.exceptions import MCPError
 
-from perdure import Owner, Tasks
+from perdure import ConfigurationError, Owner, Tasks
 from tests.wire.envelopes import JSON
 from tests.wire.support import Stage, stage
 from tests.wire.tools import Tools
@@ -72,16 +73,21 @@ async def test_input_responses_must_be_a_map(scene: Stage) -> None:
     assert (await scene.client.request("tasks/update", {"taskId": task_id, "input_responses": {}})).code == -32602
 
 
-async def test_what_nobody_foresaw_is_an_internal_error_without_internals(tmp_path: Path, tools: Tools) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, ConfigurationError])
+async def test_what_nobody_foresaw_is_an_internal_error_without_internals(
+    tmp_path: Path, tools: Tools, kind: type[Exception]
+) -> None:
     def identify(_: object) -> Owner:
-        raise RuntimeError("secret: /etc/perdure")
+        raise kind("secret: /etc/perdure")
 
     async with stage(tmp_path, tools.declare, identify=identify) as up:
         for method in METHODS:
             reply = await up.client.request(method, {"taskId": UNKNOWN, "inputResponses": {}})
             assert reply.code == -32603
             assert "secret" not in reply.raw.decode()
-        assert (await up.client.call("hello", {"name": "you"})).code == -32603
+        called = await up.client.call("hello", {"name": "you"})
+        assert called.code == -32603
+        assert "secret" not in called.raw.decode()
 
 
 async def test_a_store_that_is_away_says_when_to_try_again(scene: Stage) -> None:

@@ -75,6 +75,13 @@ async def test_task_methods_need_the_extension_declared_before_anything_is_looke
         assert errors == [errors[0]] * 3
 
 
+async def test_the_declaration_is_judged_before_the_parameters_are(scene: Stage) -> None:
+    shapes: list[JSON] = [{}, {"taskId": 5}, {"taskId": UNKNOWN, "inputResponses": 5}]
+    for method in METHODS:
+        for params in shapes:
+            assert (await scene.client.request(method, params, capabilities=NOTHING)).required == REQUIRED
+
+
 async def test_nothing_carries_over_from_an_earlier_request(scene: Stage) -> None:
     task_id = await scene.client.start("gated")
     assert (await scene.client.get(task_id)).result["status"] == "working"
