@@ -47,7 +47,7 @@ class Tool:
             try:
                 await self.let_go.wait()
             except asyncio.CancelledError:
-                self.told.append(run.cancelled)
+                self.told.append(run.stopping)
                 await self.let_go.wait()
         return done(f"attempt {run.claim.attempt}")
 
@@ -210,7 +210,7 @@ async def test_a_thread_whose_run_is_lost_is_told_and_its_result_dropped(store: 
         if run.claim.attempt == 1:
             loop.call_soon_threadsafe(started.set)
             asyncio.run_coroutine_threadsafe(let_go.wait(), loop).result()
-            seen.append(run.cancelled)
+            seen.append(run.stopping)
         return done(f"attempt {run.claim.attempt}")
 
     task = await store.create(new_task())

@@ -12,6 +12,7 @@ import pytest
 
 from perdure.domain.errors import StoreUnavailable, StoreUnusable
 from perdure.domain.model import Change, JSONObject, Outcome, Status
+from perdure.engine import runtime
 from perdure.engine.run import Run, Stop
 from perdure.engine.runtime import Options, Runtime
 from perdure.engine.wake import Hub
@@ -130,15 +131,28 @@ def test_the_hub_wakes_everybody_who_watches_a_task_and_nobody_else() -> None:
     hub.notify(change)  # nobody is left to hear it
 
 
-@pytest.mark.parametrize(("verb", "part"), [("claim", "perdure-worker"), ("expire", "perdure-janitor")])
-async def test_a_part_that_crashes_is_logged_and_the_shutdown_still_works(
-    rigged: Rigged, caplog: pytest.LogCaptureFixture, verb: str, part: str
+@pytest.mark.parametrize(("verb", "part"), [("claim", "worker"), ("expire", "janitor")])
+async def test_a_part_that_crashes_is_logged_and_begun_anew(
+    rigged: Rigged, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, verb: str, part: str
 ) -> None:
+    monkeypatch.setattr(runtime, "_RESTART_AFTER", 0.01)
     rigged.fail(verb, 1, ZeroDivisionError())
     async with Runtime(rigged, handlers(report=at_once), QUICK).running():
         await eventually(lambda: bool(_crashes(caplog)), "nobody was told")
-    assert _crashes(caplog) == [f"{part} crashed"]
+        again = rigged.calls.count(verb)
+        await eventually(lambda: rigged.calls.count(verb) > again, f"the {part} did not begin anew")
+        await ended(rigged, await rigged.create(new_task()))
+    assert _crashes(caplog) == [f"the {part} crashed; beginning anew in 0.01 s"]
     assert rigged.calls[-1] == "close"
+
+
+async def test_a_worker_that_crashed_is_not_begun_anew_once_the_shutdown_has_come(
+    rigged: Rigged, caplog: pytest.LogCaptureFixture
+) -> None:
+    rigged.fail("claim", 1, ZeroDivisionError())
+    async with Runtime(rigged, handlers(report=at_once), QUICK).running():
+        await eventually(lambda: bool(_crashes(caplog)), "nobody was told")
+    assert rigged.calls.count("open_session") == 1
 
 
 def _crashes(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -78,7 +78,8 @@ async def test_what_does_not_end_in_time_is_cancelled_and_handed_over_with_its_a
     assert (claim.task.id, claim.attempt) == (task.id, 1)
 
 
-async def test_a_result_that_comes_at_the_last_moment_counts(store: Store) -> None:
+async def test_what_cancelled_work_returns_at_a_shutdown_is_no_result_and_the_run_goes_to_another(store: Store) -> None:
+    """Nobody asked the task to stop, so half a result must not become its end."""
     started = asyncio.Event()
 
     async def work(run: Run, params: JSONObject) -> Outcome:
@@ -86,13 +87,33 @@ async def test_a_result_that_comes_at_the_last_moment_counts(store: Store) -> No
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            return done("just in time")
+            return done("as far as I got")
         raise AssertionError
 
     task = await store.create(new_task())
     async with serving(store, handlers(report=work), grace_ms=1):
         await started.wait()
-    assert (await store.get(ADA, task.id)).result == done("just in time").result
+    assert (await store.get(ADA, task.id)).result is None
+    claim = await claim_as_another(store)
+    assert (claim.task.id, claim.attempt) == (task.id, 1)
+
+
+async def test_a_thread_that_ends_by_itself_during_a_shutdown_has_a_result(store: Store) -> None:
+    """It was not interrupted: it knows nothing of the shutdown unless it asks."""
+    started, runs = threading.Event(), list[Run]()
+
+    def work(run: Run) -> Outcome:
+        runs.append(run)
+        started.set()
+        while not run.stopping:
+            threading.Event().wait(0.01)
+        return done("to the end")
+
+    task = await store.create(new_task())
+    async with serving(store, {"tools/call:report": Thread(work)}, grace_ms=1):
+        await eventually(started.is_set, "the task did not start")
+    assert (await store.get(ADA, task.id)).result == done("to the end").result
+    assert not runs[0].cancelled
 
 
 async def test_a_question_that_is_asked_at_the_last_moment_is_kept(store: Store) -> None:

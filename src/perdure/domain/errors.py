@@ -1,7 +1,8 @@
 """Everything that can go wrong, as one small tree.
 
-Messages are written for whoever reads them at the other end: they carry no secret, no path and no internals, since the
-wire may pass them on. Which JSON-RPC code an error becomes is not decided here but in `wire/errors.py`.
+Messages carry no secret. What goes wrong in a request may be passed on to its client, so those messages carry no path
+and no internals either. `StoreUnusable` and `ConfigurationError` are for whoever starts the server, and name files and
+tools. Which JSON-RPC code an error becomes, and whose message stays here, is decided in `wire/errors.py`.
 """
 
 from __future__ import annotations

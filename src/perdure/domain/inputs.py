@@ -23,8 +23,7 @@ def admit(journal: Journal, asked: Mapping[str, JSONObject], now: int) -> dict[s
 
     Raises:
         InputKeyReused: a key stands in the journal with a different question. The comparison is by value: replay runs
-        the same
-            code again, so a question that differs is a different question.
+            the same code again, so a question that differs is a different question.
     """
     for key, request in asked.items():
         if key in journal and journal[key].request != request:

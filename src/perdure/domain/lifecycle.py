@@ -6,9 +6,9 @@ terminal: no event has an arrow out of there, so whichever terminal write commit
 that they lost. A request to cancel is not a status: it is an intent that is stored beside it (`cancel_requested`), and
 what the work then does decides where the task ends (the specification calls this cooperative).
 
-The machine is the table `TRANSITIONS`; `apply` is its only interpreter. The diagram of the documentation and the
-property tests are made from the table. Stores call `apply` inside their transactions; none of them knows a status
-transition of its own.
+The machine is the table `TRANSITIONS`; `apply` is its only interpreter. The property tests are made from the table,
+and a test holds the arrows of `docs/lifecycle.md` against it. Stores call `apply` inside their transactions; none of
+them knows a status transition of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, assert_never
 
 from . import policy
 from .errors import IllegalTransition
@@ -38,6 +38,11 @@ __all__ = [
     "apply",
     "created",
     "exhausted",
+    "on_answers",
+    "on_cancel",
+    "on_death",
+    "on_free",
+    "on_park",
 ]
 
 INTERNAL_ERROR: Final = -32603
@@ -45,7 +50,7 @@ INTERNAL_ERROR: Final = -32603
 
 
 class Kind(StrEnum):
-    """The names of the events, as the table and the diagram use them."""
+    """The names of the events, as the table and the documentation use them."""
 
     REPORT = "report"
     ASK = "ask"
@@ -177,6 +182,41 @@ def exhausted(attempts: int) -> Failed:
     return Failed(Failure(INTERNAL_ERROR, text), text)
 
 
+# Which event a store's verb comes to. Stores ask here and write what they are told, so that two backends can't decide
+# differently; None means that the status stays as it is.
+
+
+def on_answers(outstanding: tuple[InputRequest, ...]) -> Partial | Resume:
+    """Answers were accepted, and `outstanding` are still missing."""
+    return Partial(outstanding) if outstanding else Resume()
+
+
+def on_cancel(task: Task, *, held: bool) -> RequestCancel | Finish | None:
+    """Somebody asks the task to stop; `held`: a worker is running it, and decides."""
+    if task.status.terminal or task.cancel_requested:
+        return None
+    return RequestCancel() if held else Finish(Cancelled())
+
+
+def on_park(task: Task, outstanding: tuple[InputRequest, ...]) -> Ask | Finish | None:
+    """The run can't go on without answers. None: they are all there, and it may go on at once."""
+    if task.cancel_requested:
+        return Finish(Cancelled())
+    return Ask(outstanding) if outstanding else None
+
+
+def on_free(task: Task) -> Finish | None:
+    """The run came back unfinished. None: somebody else may run it."""
+    return Finish(Cancelled()) if task.cancel_requested else None
+
+
+def on_death(task: Task, attempt: int, max_attempts: int) -> Finish | None:
+    """The worker that held the run is dead, and this was attempt number `attempt`. None: it may be tried again."""
+    if attempt >= max_attempts and not task.cancel_requested:
+        return Finish(exhausted(attempt))
+    return on_free(task)
+
+
 def apply(task: Task, event: Event, now: int) -> Task:
     """The task after `event` at `now`.
 
@@ -203,8 +243,12 @@ def _carry(moved: Task, event: Event) -> Task:
             return replace(moved, inputs=())
         case RequestCancel():
             return replace(moved, cancel_requested=True)
-        case _:
-            return _finished(moved, _EXPIRED if isinstance(event, Expire) else event.outcome)
+        case Expire():
+            return _finished(moved, _EXPIRED)
+        case Finish(outcome):
+            return _finished(moved, outcome)
+        case _ as never:
+            assert_never(never)
 
 
 def _finished(moved: Task, outcome: Outcome) -> Task:
@@ -216,5 +260,7 @@ def _finished(moved: Task, outcome: Outcome) -> Task:
             return replace(over, result=result)
         case Failed(error, message):
             return replace(over, error=error, message=message or error.message)
-        case _:
+        case Cancelled():
             return over
+        case _ as never:
+            assert_never(never)

@@ -28,8 +28,7 @@ def milliseconds(duration: Duration, *, what: str = "duration") -> int:
 
     Raises:
         InvalidDuration: unreadable, zero, negative, not finite, below a millisecond or above a thousand years; the
-        message
-            begins with `what`.
+            message begins with `what`.
     """
     amount = _read(duration)
     if amount is None:

@@ -21,7 +21,7 @@ class Handler(Protocol):
     """Runs one kind of operation.
 
     `threaded`: the work happens in a thread, where a cancelled coroutine would only lose sight of it. Such a handler is
-    not cancelled when somebody asks the task to stop; it looks at `Run.cancelled` by itself.
+    not cancelled when somebody asks the task to stop; it looks at `Run.stopping` by itself.
     """
 
     @property

@@ -53,10 +53,17 @@ class Run:
         """Two of them under one key: a bug of the work's, which fails the task instead of parking it."""
         self.stop: Stop | None = None
         """Set once somebody wants the run to stop. The first reason counts, but for LOST, which overrides any."""
+        self.cancelled = False
+        """Whether somebody asked the task to stop. How the work then ends decides how the task does."""
+
+    def end(self, why: Stop) -> None:
+        """Note that the run is to end. Later reasons override earlier ones, but a task that was cancelled stays so."""
+        self.stop = why
+        self.cancelled = self.cancelled or why is Stop.CANCEL
 
     @property
-    def cancelled(self) -> bool:
-        """Whether the work should come to an end, for whatever reason."""
+    def stopping(self) -> bool:
+        """Whether this run is to end, for whatever reason."""
         return self.stop is not None
 
     async def report(self, message: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -26,6 +26,8 @@ __all__ = ["Options", "Runtime"]
 
 logger = logging.getLogger(__name__)
 
+_RESTART_AFTER = 1.0
+"""Seconds between the crash of a part of the engine and its next beginning."""
 _MARGIN = 5.0
 """Seconds on top of the grace period after which a shutdown is given up: the leases then do the rest."""
 
@@ -51,6 +53,8 @@ class Runtime:
         self.hub = Hub()
         self._handlers = handlers
         self.options = options
+        self._worker: Worker | None = None
+        self._stopping = False
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -59,6 +63,7 @@ class Runtime:
         Raises:
             StoreUnusable: before anything else was started.
         """
+        self._stopping = False
         try:
             await self.store.open()
             unsubscribe = self.store.subscribe(self.hub.notify)
@@ -73,33 +78,34 @@ class Runtime:
 
     @asynccontextmanager
     async def _serving(self) -> AsyncGenerator[None]:
-        worker = self._worker()
-        tasks = [asyncio.create_task(self._janitor().keep_house(), name="perdure-janitor")]
-        if worker is not None:
-            tasks.append(asyncio.create_task(worker.serve(), name="perdure-worker"))
-        for task in tasks:
-            task.add_done_callback(_log_crash)
+        # Not in a group: its end is bounded here, and a group would wait for a part that hangs.
+        janitor = asyncio.create_task(_again_and_again("janitor", self._janitor().keep_house))
+        serving = asyncio.create_task(_again_and_again("worker", self._serve)) if self.options.worker else None
         try:
             yield
         finally:
             with anyio.move_on_after(self.options.grace_ms / 1000 + _MARGIN, shield=True):
-                await self._stop(worker, tasks)
+                await self._stop(janitor, serving)
 
-    async def _stop(self, worker: Worker | None, tasks: list[asyncio.Task[None]]) -> None:
-        janitor, *serving = tasks
-        if worker is not None:
-            worker.stop()
+    async def _stop(self, janitor: asyncio.Task[None], serving: asyncio.Task[None] | None) -> None:
+        self._stopping = True
+        if self._worker is not None:
+            self._worker.stop()
         try:
-            await asyncio.gather(*serving, return_exceptions=True)
+            if serving is not None:
+                await asyncio.wait({serving})
         finally:
-            for task in tasks:
+            for task in (janitor, *((serving,) if serving else ())):
                 task.cancel()
             await asyncio.gather(janitor, return_exceptions=True)
 
-    def _worker(self) -> Worker | None:
+    async def _serve(self) -> None:
+        if not self._stopping:
+            self._worker = self._new_worker()
+            await self._worker.serve()
+
+    def _new_worker(self) -> Worker:
         options = self.options
-        if not options.worker:
-            return None
         return Worker(
             self.store,
             self._handlers,
@@ -113,6 +119,17 @@ class Runtime:
         return Janitor(self.store, linger_ms=self.options.linger_ms, tombstone_ms=self.options.tombstone_ms)
 
 
-def _log_crash(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.critical("%s crashed", task.get_name(), exc_info=error)
+async def _again_and_again(name: str, part: Callable[[], Awaitable[None]]) -> None:
+    """Run a part until it ends by itself. One that crashes is begun anew after a while.
+
+    A bug there must not leave a server behind that hands out handles and runs nothing. What the crashed worker held is
+    freed when its lease has lapsed.
+    """
+    while True:
+        try:
+            await part()
+        except Exception:  # the boundary around a whole part of the engine
+            logger.critical("the %s crashed; beginning anew in %g s", name, _RESTART_AFTER, exc_info=True)
+            await asyncio.sleep(_RESTART_AFTER)
+        else:
+            return

@@ -6,7 +6,8 @@ run is a task of its own in the same group. Whatever a run ends in is written wi
 such a write means that somebody else has the run, so the result is dropped and never tried again.
 
 A cancellation is delivered to the coroutine of the work once; what the work then does decides how the task ends. Work
-in a thread is not cancelled, it sees `Run.cancelled`.
+in a thread is not cancelled, it sees `Run.stopping`. At a shutdown it is the worker that ends the run and not the
+client: what cancelled work still returns then is no result, and the run goes to another worker.
 
 A run that is lost leaves `_held` at once and `_running` when its work has ended. The two differ where it matters: the
 same task may be claimed here again, under a new session, while its lost run is still cleaning up; what is told to the
@@ -58,13 +59,18 @@ class _Running:
         if self.work.done() or (self.run.stop is not None and why is not Stop.LOST):
             return
         delivered = self.run.stop is not None
-        self.run.stop = why
+        self.run.end(why)
         if not self.handler.threaded and not delivered:
             self.work.cancel()
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the work was cut short by a shutdown, so that whatever it returned is at best half of it."""
+        return self.run.stop is Stop.SHUTDOWN and not self.handler.threaded
+
     def abandon(self) -> None:
         """Stop caring. Whatever the work still does, nothing of it counts."""
-        self.run.stop = Stop.LOST
+        self.run.end(Stop.LOST)
         self.work.cancel()
 
 
@@ -232,6 +238,7 @@ class Worker:
     def _start(self, group: asyncio.TaskGroup, claim: Claim) -> None:
         run = Run(self._store, claim)
         handler = self._handlers[claim.task.operation.handler]
+        # Outside the group on purpose: a group waits for its children, and work that never ends must not hold it up.
         work = asyncio.create_task(_guarded(handler, run, claim.task.operation.params))
         running = _Running(run, handler, work)
         self._running.add(running)
@@ -245,10 +252,10 @@ class Worker:
         run, work = running.run, running.work
         try:
             await asyncio.wait({work})
-            outcome = None if work.cancelled() else work.result()
+            outcome = None if work.cancelled() or running.interrupted else work.result()
             await patience.persist(lambda: self._settle(run, outcome))
         except LeaseLost:
-            logger.warning("task %s: its run was taken over; what it did here is dropped", run.claim.task.id)
+            logger.warning("task number %d: its run was taken over; what it did here is dropped", run.claim.seq)
         finally:
             running.abandon()
             self._running.discard(running)
@@ -264,7 +271,7 @@ class Worker:
         except (InputKeyReused, NotStorable) as error:
             await self._store.finish(run.claim, _internal_error(str(error)))
         except Exception:  # the boundary around one task's outcome: let through, it would end the group and all others
-            logger.exception("what task %s came to could not be stored", run.claim.task.id)
+            logger.exception("what task number %d came to could not be stored", run.claim.seq)
             await self._store.finish(run.claim, _internal_error("Internal error"))
 
     async def _write(self, run: Run, outcome: Outcome | None) -> None:
@@ -335,13 +342,13 @@ async def _guarded(handler: Handler, run: Run, params: JSONObject) -> Outcome | 
     except LeaseLost:
         return _internal_error("Internal error")  # which the store will refuse, for the same reason
     except BaseException as error:
-        if run.cancelled and isinstance(error, asyncio.CancelledError):
+        if run.stopping and isinstance(error, asyncio.CancelledError):
             raise
         if run.asked:  # `Parked`, or what became of it on its way out (a task group wraps it)
             return None
         if isinstance(error, InputKeyReused):
             return _internal_error(str(error))
-        logger.exception("the handler of task %s raised", run.claim.task.id)
+        logger.exception("the handler of task number %d raised", run.claim.seq)
         return _internal_error("Internal error")
 
 

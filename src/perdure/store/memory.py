@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from perdure.domain import inputs, lifecycle, policy
 from perdure.domain.errors import LeaseLost, TaskExpired, TaskNotFound
@@ -96,7 +97,7 @@ class MemoryStore:
         self._t.ids[task.id] = task.seq
         self._t.runs[task.seq] = _Run(task.operation.handler, new.max_attempts, due_at=task.created_at)
         self._t.journals[task.seq] = {}
-        self._publish(task, runnable=True)
+        self._announce(task, runnable=True)
         return deepcopy(task)
 
     async def get(self, owner: Owner, task_id: str) -> Task:
@@ -111,18 +112,15 @@ class MemoryStore:
         # What is ignored is ignored whatever its value is (contract 4), also one that can't be stored.
         journal |= {key: replace(entry, response=decode(encode(entry.response))) for key, entry in accepted.items()}
         still = inputs.outstanding(journal)
-        if still:
-            return deepcopy(self._apply(task, lifecycle.Partial(still)))
-        self._t.runs[task.seq].due_at = self._clock()
-        return deepcopy(self._apply(task, lifecycle.Resume(), runnable=True))
+        if not still:
+            self._t.runs[task.seq].due_at = self._clock()
+        return deepcopy(self._apply(task, lifecycle.on_answers(still)))
 
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
         task = self._owned(owner, task_id)
-        if task.status.terminal or task.cancel_requested:
-            return deepcopy(task)
-        if self._t.runs[task.seq].session is None:
-            return deepcopy(self._end(task, lifecycle.Finish(Cancelled())))
-        return deepcopy(self._apply(task, lifecycle.RequestCancel(), cancel=True))
+        run = self._t.runs.get(task.seq)
+        event = lifecycle.on_cancel(task, held=run is not None and run.session is not None)
+        return deepcopy(task if event is None else self._apply(task, event))
 
     # -- what workers ask ----------------------------------------------------------------------------------------------
 
@@ -144,7 +142,7 @@ class MemoryStore:
         self._t.sessions.pop(session_id, None)
         for seq, run in tuple(self._t.runs.items()):
             if run.session == session_id:
-                self._free(seq, run)
+                self._free(seq, run, lifecycle.on_free(self._t.tasks[seq]))
 
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
         now = self._clock()
@@ -157,12 +155,9 @@ class MemoryStore:
             del self._t.sessions[session_id]
         held = [(seq, run) for seq, run in self._t.runs.items() if run.session in dead]
         for seq, run in held:
-            task = self._t.tasks[seq]
-            if run.attempt >= run.max_attempts and not task.cancel_requested:
-                self._end(task, lifecycle.Finish(lifecycle.exhausted(run.attempt)))
-            else:
-                run.attempt += 1
-                self._free(seq, run)
+            end = lifecycle.on_death(self._t.tasks[seq], run.attempt, run.max_attempts)
+            run.attempt += 1
+            self._free(seq, run, end)
         return len(held)
 
     async def claim(self, session_id: str, handlers: Sequence[str], limit: int) -> tuple[Claim, ...]:
@@ -188,22 +183,22 @@ class MemoryStore:
         run, task = self._held(claim), self._t.tasks[claim.seq]
         journal = self._t.journals[claim.seq]
         entered = inputs.admit(journal, copies, self._clock())
-        if task.cancel_requested:
-            return deepcopy(self._end(task, lifecycle.Finish(Cancelled())))
+        event = lifecycle.on_park(task, inputs.outstanding(journal | entered))
+        if isinstance(event, lifecycle.Finish):
+            return deepcopy(self._apply(task, event))
         journal.update(entered)
-        still = inputs.outstanding(journal)
-        if not still:
-            self._free(claim.seq, run)
+        if event is None:
+            self._free(claim.seq, run, None)
             return deepcopy(task)
         run.session, run.due_at = None, None
-        return deepcopy(self._apply(task, lifecycle.Ask(still)))
+        return deepcopy(self._apply(task, event))
 
     async def finish(self, claim: Claim, outcome: Outcome) -> Task:
         self._held(claim)
-        return deepcopy(self._end(self._t.tasks[claim.seq], lifecycle.Finish(_copied(outcome))))
+        return deepcopy(self._apply(self._t.tasks[claim.seq], lifecycle.Finish(_copied(outcome))))
 
     async def release(self, claim: Claim) -> None:
-        self._free(claim.seq, self._held(claim))
+        self._free(claim.seq, self._held(claim), lifecycle.on_free(self._t.tasks[claim.seq]))
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
 
@@ -212,7 +207,7 @@ class MemoryStore:
         overdue = [task for task in self._t.tasks.values() if not task.status.terminal and _expired(task, now)]
         overdue = sorted(overdue, key=_expiry)[:limit]
         for task in overdue:
-            self._end(task, lifecycle.Expire())
+            self._apply(task, lifecycle.Expire())
         return len(overdue)
 
     async def purge(self, limit: int, *, linger_ms: int, tombstone_ms: int) -> int:
@@ -259,27 +254,27 @@ class MemoryStore:
         run.session, run.fence = session_id, self._t.fence
         return Claim(deepcopy(self._t.tasks[seq]), run.fence, run.attempt)
 
-    def _free(self, seq: int, run: _Run) -> None:
-        """Nobody runs it now: runnable at once, unless it was only waiting for somebody to stop it."""
-        task = self._t.tasks[seq]
-        if task.cancel_requested:
-            self._end(task, lifecycle.Finish(Cancelled()))
+    def _free(self, seq: int, run: _Run, end: lifecycle.Finish | None) -> None:
+        """Nobody runs it now: its end, or else somebody may run it at once."""
+        if end is not None:
+            self._apply(self._t.tasks[seq], end)
             return
         run.session, run.due_at = None, self._clock()
-        self._publish(task, runnable=True)
+        self._announce(self._t.tasks[seq], runnable=True)
 
-    def _end(self, task: Task, event: lifecycle.Finish | lifecycle.Expire) -> Task:
-        over = self._apply(task, event)
-        del self._t.runs[task.seq]
-        return over
-
-    def _apply(self, task: Task, event: lifecycle.Event, *, runnable: bool = False, cancel: bool = False) -> Task:
+    def _apply(self, task: Task, event: lifecycle.Event) -> Task:
         changed = lifecycle.apply(task, event, self._clock())
         self._t.tasks[task.seq] = changed
-        self._publish(changed, runnable=runnable, cancel=cancel)
+        if changed.status.terminal:
+            del self._t.runs[task.seq]
+        self._announce(
+            changed,
+            runnable=isinstance(event, lifecycle.Resume),
+            cancel=isinstance(event, lifecycle.RequestCancel),
+        )
         return changed
 
-    def _publish(self, task: Task, *, runnable: bool = False, cancel: bool = False) -> None:
+    def _announce(self, task: Task, *, runnable: bool = False, cancel: bool = False) -> None:
         for listener in tuple(self._listeners):
             listener(Change(task.id, task.seq, task.status, runnable, cancel))
 
@@ -291,8 +286,10 @@ def _copied(outcome: Outcome) -> Outcome:
         case Failed(error, message):
             error = replace(error, message=plain(error.message), data=decode(encode(error.data)))
             return Failed(error, None if message is None else plain(message))
-        case _:
+        case Cancelled():
             return outcome
+        case _ as never:
+            assert_never(never)
 
 
 def _expiry(task: Task) -> tuple[int, int]:

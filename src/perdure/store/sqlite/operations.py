@@ -16,7 +16,6 @@ from perdure.domain.errors import IllegalTransition, LeaseLost, TaskExpired, Tas
 from perdure.domain.inputs import Journal
 from perdure.domain.model import (
     JSON,
-    Cancelled,
     Change,
     Claim,
     JSONObject,
@@ -56,20 +55,15 @@ def answer(tx: Transaction, owner: Owner, task_id: str, responses: Mapping[str, 
     for key, entry in accepted.items():
         tx.run(sql.INPUT_ANSWER, encode(entry.response), task.seq, key)
     still = inputs.outstanding(journal | accepted)
-    if still:
-        return _apply(tx, task, lifecycle.Partial(still), now)
-    tx.run(sql.RUN_RELEASE, now, task.seq)
-    return _apply(tx, task, lifecycle.Resume(), now, runnable=True)
+    if not still:
+        tx.run(sql.RUN_RELEASE, now, task.seq)
+    return _apply(tx, task, lifecycle.on_answers(still), now)
 
 
 def request_cancel(tx: Transaction, owner: Owner, task_id: str, now: int) -> Task:
     task = owned(tx, owner, task_id, now)
-    if task.status.terminal or task.cancel_requested:
-        return task
-    held = tx.one(sql.RUN_IS_HELD, task.seq)
-    if held is not None and held[0]:
-        return _apply(tx, task, lifecycle.RequestCancel(), now, cancel=True)
-    return _end(tx, task, lifecycle.Finish(Cancelled()), now)
+    event = lifecycle.on_cancel(task, held=tx.one(sql.RUN_IS_HELD, task.seq) is not None)
+    return task if event is None else _apply(tx, task, event, now)
 
 
 # -- what workers ask --------------------------------------------------------------------------------------------------
@@ -90,7 +84,8 @@ def renew(tx: Transaction, session_id: str, lease_ms: int, now: int) -> Renewal:
 def close_session(tx: Transaction, session_id: str, now: int) -> None:
     tx.run(sql.SESSION_DELETE, session_id)
     for seq, attempt, _ in tx.all(sql.RUN_OF_SESSIONS, encode([session_id])):
-        _free(tx, _task(tx, seq), attempt, now)
+        task = _task(tx, seq)
+        _free(tx, task, lifecycle.on_free(task), attempt, now)
 
 
 def take_over(tx: Transaction, gone: Collection[str], now: int) -> int:
@@ -98,10 +93,7 @@ def take_over(tx: Transaction, gone: Collection[str], now: int) -> int:
     held = tx.all(sql.RUN_OF_SESSIONS, encode(dead))
     for seq, attempt, max_attempts in held:
         task = _task(tx, seq)
-        if attempt >= max_attempts and not task.cancel_requested:
-            _end(tx, task, lifecycle.Finish(lifecycle.exhausted(attempt)), now)
-        else:
-            _free(tx, task, attempt + 1, now)
+        _free(tx, task, lifecycle.on_death(task, attempt, max_attempts), attempt + 1, now)
     return len(held)
 
 
@@ -132,25 +124,25 @@ def park(tx: Transaction, claim: Claim, asked: Mapping[str, JSONObject], texts: 
     task = _held(tx, claim)
     journal = dict(_journal(tx, claim.seq))
     entered = inputs.admit(journal, asked, now)
-    if task.cancel_requested:
-        return _end(tx, task, lifecycle.Finish(Cancelled()), now)
+    event = lifecycle.on_park(task, inputs.outstanding(journal | entered))
+    if isinstance(event, lifecycle.Finish):
+        return _apply(tx, task, event, now)
     for position, key in enumerate(entered, len(journal)):
         tx.run(sql.INPUT_INSERT, claim.seq, key, position, texts[key], now)
-    still = inputs.outstanding(journal | entered)
-    if not still:
-        tx.run(sql.RUN_RELEASE, now, claim.seq)
-        _announce(tx, task, runnable=True)
+    if event is None:
+        _free(tx, task, None, claim.attempt, now)
         return task
     tx.run(sql.RUN_PARK, claim.seq)
-    return _apply(tx, task, lifecycle.Ask(still), now)
+    return _apply(tx, task, event, now)
 
 
 def finish(tx: Transaction, claim: Claim, outcome: Outcome, now: int) -> Task:
-    return _end(tx, _held(tx, claim), lifecycle.Finish(outcome), now)
+    return _apply(tx, _held(tx, claim), lifecycle.Finish(outcome), now)
 
 
 def release(tx: Transaction, claim: Claim, now: int) -> None:
-    _free(tx, _held(tx, claim), claim.attempt, now)
+    task = _held(tx, claim)
+    _free(tx, task, lifecycle.on_free(task), claim.attempt, now)
 
 
 # -- housekeeping ------------------------------------------------------------------------------------------------------
@@ -159,7 +151,7 @@ def release(tx: Transaction, claim: Claim, now: int) -> None:
 def expire(tx: Transaction, limit: int, now: int) -> int:
     overdue = tx.all(sql.TASK_OVERDUE, now, limit)
     for row in overdue:
-        _end(tx, rows.task(row), lifecycle.Expire(), now)
+        _apply(tx, rows.task(row), lifecycle.Expire(), now)
     return len(overdue)
 
 
@@ -180,14 +172,19 @@ def purge(tx: Transaction, limit: int, linger_ms: int, tombstone_ms: int, now: i
 
 def owned(tx: Transaction, owner: Owner, task_id: str, now: int) -> Task:
     """The owner's task, outstanding inputs included. Also what `get` runs, on the reading connection."""
+    task = owned_row(tx, owner, task_id, now)
+    if task.status is not Status.INPUT_REQUIRED:
+        return task
+    return replace(task, inputs=inputs.outstanding(_journal(tx, task.seq)))
+
+
+def owned_row(tx: Transaction, owner: Owner, task_id: str, now: int) -> Task:
+    """The same without its questions."""
     row = tx.one(sql.TASK_OWNED, task_id, owner.tenant, owner.principal)
     if row is None:
         buried = tx.one(sql.TOMBSTONE_OWNED, task_id, owner.tenant, owner.principal, now)
         raise TaskNotFound if buried is None else TaskExpired
-    task = rows.task(row)
-    if task.status is not Status.INPUT_REQUIRED:
-        return task
-    return replace(task, inputs=inputs.outstanding(_journal(tx, task.seq)))
+    return rows.task(row)
 
 
 def _task(tx: Transaction, seq: int) -> Task:
@@ -210,27 +207,25 @@ def _held(tx: Transaction, claim: Claim) -> Task:
     return _task(tx, claim.seq)
 
 
-def _free(tx: Transaction, task: Task, attempt: int, now: int) -> None:
-    """Nobody runs it now: runnable at once, unless it was only waiting for somebody to stop it."""
-    if task.cancel_requested:
-        _end(tx, task, lifecycle.Finish(Cancelled()), now)
+def _free(tx: Transaction, task: Task, end: lifecycle.Finish | None, attempt: int, now: int) -> None:
+    """Nobody runs it now: its end, or else somebody may run it at once."""
+    if end is not None:
+        _apply(tx, task, end, now)
         return
     tx.run(sql.RUN_FREE, now, attempt, task.seq)
     _announce(tx, task, runnable=True)
 
 
-def _end(tx: Transaction, task: Task, event: lifecycle.Finish | lifecycle.Expire, now: int) -> Task:
-    tx.run(sql.RUN_DELETE, task.seq)
-    return _apply(tx, task, event, now)
-
-
-def _apply(
-    tx: Transaction, task: Task, event: lifecycle.Event, now: int, *, runnable: bool = False, cancel: bool = False
-) -> Task:
+def _apply(tx: Transaction, task: Task, event: lifecycle.Event, now: int) -> Task:
+    """Write what the state machine makes of the event. A run ends with its task: in one, and the run first."""
     changed = lifecycle.apply(task, event, now)
+    if changed.status.terminal:
+        tx.run(sql.RUN_DELETE, task.seq)
     if not tx.run(sql.TASK_UPDATE, *rows.update_values(changed)):
-        raise IllegalTransition(f"Task {task.id} is already over")
-    _announce(tx, changed, runnable=runnable, cancel=cancel)
+        raise IllegalTransition(f"Task number {task.seq} is already over")
+    _announce(
+        tx, changed, runnable=isinstance(event, lifecycle.Resume), cancel=isinstance(event, lifecycle.RequestCancel)
+    )
     return changed
 
 

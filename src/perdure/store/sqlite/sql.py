@@ -72,7 +72,7 @@ RUN_INSERT: Final = "INSERT INTO run (task_seq, handler, due_at, max_attempts) V
 RUN_HELD: Final = "SELECT 1 FROM run WHERE task_seq = ? AND fence = ? AND session IS NOT NULL"
 
 # index: run's primary key
-RUN_IS_HELD: Final = "SELECT session IS NOT NULL FROM run WHERE task_seq = ?"
+RUN_IS_HELD: Final = "SELECT 1 FROM run WHERE task_seq = ? AND session IS NOT NULL"
 
 # index: run_due
 RUN_ANY_DUE: Final = """
