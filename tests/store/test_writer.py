@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from perdure.domain.errors import LeaseLost, StoreUnavailable
+from perdure.domain.errors import LeaseLost, NotStorable, StoreUnavailable
 from perdure.domain.model import Change, Status
 from perdure.store.sqlite import schema
 from perdure.store.sqlite.writer import Transaction, Writer
@@ -42,7 +42,7 @@ def statements() -> Statements:
 def connect(path: Path, statements: Statements) -> Callable[[], sqlite3.Connection]:
     def connect() -> sqlite3.Connection:
         connection = schema.connect_writer(path)
-        connection.execute("CREATE TABLE note (text TEXT PRIMARY KEY)")
+        connection.execute("CREATE TABLE IF NOT EXISTS note (text TEXT PRIMARY KEY)")
         connection.execute("PRAGMA busy_timeout = 0")
         connection.set_trace_callback(statements.append)
         return connection
@@ -139,6 +139,28 @@ async def test_operations_of_many_callers_share_a_commit(
     assert notes(reader) == texts
 
 
+async def test_what_one_turn_of_the_event_loop_asks_for_shares_a_commit(
+    writer: Writer, reader: sqlite3.Connection, statements: Statements
+) -> None:
+    texts = [str(number) for number in range(10)]
+    assert await asyncio.gather(*(writer.submit(note(text)) for text in texts)) == texts
+    assert statements.commits == 1
+    assert notes(reader) == texts
+
+
+async def test_an_operation_that_refuses_before_it_writes_costs_the_others_no_savepoint(
+    writer: Writer, reader: sqlite3.Connection, statements: Statements
+) -> None:
+    def refuse(tx: Transaction) -> str:
+        assert tx.one("SELECT 1 FROM note WHERE text = 'unknown'") is None
+        raise LeaseLost
+
+    results = await together(writer, note("before"), refuse, note("after"))
+    assert isinstance(results[1], LeaseLost)
+    assert notes(reader) == ["before", "after"]
+    assert not [statement for statement in statements if statement.startswith("SAVEPOINT")]
+
+
 async def test_a_batch_is_bounded_so_that_the_first_of_a_burst_does_not_wait_for_the_last(
     writer: Writer, statements: Statements
 ) -> None:
@@ -171,8 +193,7 @@ async def test_a_statement_that_sqlite_refuses_sinks_its_own_operation_only(
 ) -> None:
     first, second, third = await together(writer, note("same"), note("same"), note("other"))
     assert (first, third) == ("same", "other")
-    assert isinstance(second, StoreUnavailable)
-    assert isinstance(second.__cause__, sqlite3.IntegrityError)
+    assert isinstance(second, sqlite3.IntegrityError)
     assert notes(reader) == ["same", "other"]
 
 
@@ -335,3 +356,54 @@ def test_a_commit_that_outlives_its_event_loop_is_kept_though_nobody_is_left_to_
     assert changes == []
     with closing(sqlite3.connect(path)) as connection:
         assert notes(connection) == ["kept"]
+
+
+async def test_a_connection_that_breaks_is_opened_anew_and_nobody_waits_for_ever(
+    writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(StoreUnavailable):
+        await writer.submit(lambda tx: tx.connection.close())
+    assert "opened anew" in caplog.text
+    assert await writer.submit(lambda tx: tx.one("SELECT 1")) == (1,)
+
+
+async def test_a_connection_that_can_not_be_opened_anew_is_tried_again_for_the_next_writes(
+    path: Path, connect: Callable[[], sqlite3.Connection], changes: Changes
+) -> None:
+    refusals = [False, True, False]
+
+    def now_and_then() -> sqlite3.Connection:
+        if refusals.pop(0):
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect()
+
+    writer = Writer(now_and_then, changes)
+    await writer.open()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await writer.submit(lambda tx: tx.connection.close())
+    assert await writer.submit(lambda tx: tx.one("SELECT 1")) == (1,)
+    await writer.close()
+
+
+async def test_a_writer_whose_connection_broke_last_can_be_closed(writer: Writer) -> None:
+    with pytest.raises(StoreUnavailable):
+        await writer.submit(lambda tx: tx.connection.close())
+    await writer.close()
+
+
+async def test_a_value_that_sqlite_finds_too_large_is_not_storable_rather_than_worth_another_try(
+    writer: Writer,
+) -> None:
+    def write(tx: Transaction) -> int:
+        tx.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100)
+        return tx.run("INSERT INTO note (text) VALUES (?)", "x" * 200)
+
+    with pytest.raises(NotStorable):
+        await writer.submit(write)
+
+
+async def test_an_error_that_would_stay_is_told_as_it_is(writer: Writer) -> None:
+    await writer.submit(lambda tx: tx.run("INSERT INTO note (text) VALUES ('once')"))
+    with pytest.raises(sqlite3.IntegrityError):
+        await writer.submit(lambda tx: tx.run("INSERT INTO note (text) VALUES ('once')"))

@@ -69,7 +69,13 @@ class Store(Protocol):
     # -- what clients ask ----------------------------------------------------------------------------------------------
 
     async def create(self, new: NewTask) -> Task:
-        """Make a task, runnable at once. When this returns, `get` resolves the id on any replica (contract 2)."""
+        """Make a task, runnable at once. When this returns, `get` resolves the id on any replica (contract 2).
+
+        An id that stands there already is this owner's task from an earlier call, and is returned as it is now.
+
+        Raises:
+            TaskNotFound: the id is somebody else's. Ids are minted at random, so this means a broken source.
+        """
         ...
 
     async def get(self, owner: Owner, task_id: str) -> Task:

@@ -91,6 +91,8 @@ class MemoryStore:
 
     async def create(self, new: NewTask) -> Task:
         new = replace(new, operation=replace(new.operation, params=decode_object(encode(new.operation.params))))
+        if new.id in self._t.ids:
+            return deepcopy(self._owned(new.owner, new.id))
         self._t.seq += 1
         task = lifecycle.created(self._t.seq, new, self._clock())
         self._t.tasks[task.seq] = task

@@ -274,3 +274,22 @@ async def test_cancellation_makes_the_fence_of_a_waiting_task_worthless(store: S
     await store.request_cancel(ADA, claim.task.id)
     with pytest.raises(LeaseLost):
         await store.finish(claim, DONE)
+
+
+async def test_creating_with_the_same_id_again_returns_the_task_as_it_is_and_makes_no_second_one(store: Store) -> None:
+    """A caller that heard that the store was unavailable may call again, though the first call was committed."""
+    new = new_task()
+    first = await store.create(new)
+    session = await store.open_session(3_600_000, {})
+    (claim,) = await store.claim(session.id, [new.operation.handler], 5)
+    await store.report(claim, "half way")
+    again = await store.create(new)
+    assert (again.seq, again.message) == (first.seq, "half way")
+    assert await store.claim(session.id, [new.operation.handler], 5) == ()
+
+
+async def test_an_id_of_somebody_else_is_not_given_out(store: Store) -> None:
+    new = new_task()
+    await store.create(new)
+    with pytest.raises(TaskNotFound):
+        await store.create(replace(new, owner=Owner("elsewhere", "mallory")))

@@ -37,6 +37,8 @@ from .writer import Transaction
 
 def create(tx: Transaction, new: NewTask, values: tuple[object, ...], now: int) -> Task:
     seq = tx.insert(sql.TASK_INSERT, *values)
+    if seq is None:
+        return owned(tx, new.owner, new.id, now)
     task = lifecycle.created(seq, new, now)
     tx.run(sql.RUN_INSERT, seq, new.operation.handler, now, new.max_attempts)
     _announce(tx, task, runnable=True)

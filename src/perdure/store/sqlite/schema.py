@@ -23,8 +23,12 @@ __all__ = ["connect_reader", "connect_writer", "path_of"]
 
 APPLICATION_ID = 0x50455244  # "PERD"
 MIGRATIONS = migrate.load("perdure.store.sqlite")
-_OLDEST = (3, 38, 0)  # RETURNING, UPSERT, STRICT tables
+# From here on `json_each` is always built in; STRICT tables, RETURNING and UPSERT are older. The tests run on 3.40.
+_OLDEST = (3, 38, 0)
 _BUSY_MS = 10_000
+_READER_BUSY_MS = 100
+"""A reader waits for nobody under WAL, but for a moment while somebody recovers the log after a crash. It reads on the
+event loop, so that moment must be short; the caller may ask again."""
 _PREFIX = "sqlite:///"
 _creating = threading.Lock()
 
@@ -51,7 +55,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < _OLDEST:
         raise StoreUnusable(f"SQLite {sqlite3.sqlite_version} is too old: Perdure needs 3.38 or newer")
     _create_private(path)
-    connection = _connect(path)
+    connection = _connect(path, _BUSY_MS)
     try:
         _prepare(connection, path)
     except BaseException:
@@ -66,7 +70,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     Raises:
         StoreUnusable: as `connect_writer`.
     """
-    connection = _connect(path)
+    connection = _connect(path, _READER_BUSY_MS)
     connection.execute("PRAGMA query_only = ON")
     return connection
 
@@ -86,7 +90,7 @@ def _create_private(path: Path) -> None:
         if path.is_dir():
             raise StoreUnusable(f"{path} is a folder: name a file in it") from None
         # SQLite alone would not find out: it writes to the log, and can never move that into a file that is read-only.
-        if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
+        if not os.access(path, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             raise StoreUnusable(
                 f"{path} can't be read and written by this user: fix its permissions, or name another file"
             ) from None
@@ -100,14 +104,14 @@ def _create_private(path: Path) -> None:
         raise StoreUnusable(f"{path} can't be made: {error.strerror}; name another file") from None
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, busy_ms: int) -> sqlite3.Connection:
     try:
         return sqlite3.connect(
             f"file:{quote(str(path))}?mode=rw",
             uri=True,
             isolation_level=None,  # transactions are begun and ended by hand
             check_same_thread=False,  # one thread at a time uses a connection, not always the one that made it
-            timeout=_BUSY_MS / 1000,
+            timeout=busy_ms / 1000,
             cached_statements=256,
         )
     except sqlite3.Error as error:

@@ -19,7 +19,7 @@ _TASK: Final = (
 TASK_INSERT: Final = """
 INSERT INTO task (id, tenant, principal, method, name, params, status, version, created_at, updated_at,
                   ttl_ms, keep_ms, expires_at, poll_ms, accepts)
-VALUES (?, ?, ?, ?, ?, ?, 'working', 1, ?, ?, ?, ?, ?, ?, ?)"""
+VALUES (?, ?, ?, ?, ?, ?, 'working', 1, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
 
 # index: sqlite_autoindex_task_1 (id)
 TASK_OWNED: Final = f"SELECT {_TASK} FROM task WHERE id = ? AND tenant = ? AND principal = ?"  # noqa: S608

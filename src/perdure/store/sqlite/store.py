@@ -25,6 +25,7 @@ from perdure.domain.model import (
     Owner,
     Renewal,
     Session,
+    Status,
     Task,
 )
 from perdure.store.base import Listener, Unsubscribe
@@ -77,7 +78,11 @@ class SQLiteStore:
 
     async def get(self, owner: Owner, task_id: str) -> Task:
         def look(reader: Transaction) -> Task:
-            # One snapshot: the task and its questions are two reads, and an answer may be committed between them.
+            task = operations.owned_row(reader, owner, task_id, self._clock())
+            if task.status is not Status.INPUT_REQUIRED:
+                return task
+            # One snapshot: the task and its questions are two reads, and an answer may be committed between them. What
+            # polls ask for most has no questions, and is spared the transaction.
             with reader.connection:
                 reader.run("BEGIN")
                 return operations.owned(reader, owner, task_id, self._clock())

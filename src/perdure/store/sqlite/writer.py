@@ -1,9 +1,15 @@
 """The writer: one thread, one connection, one transaction for everybody who is waiting.
 
 The cost of a durable write is the fsync of its commit, so callers share it. Operations queue up while a commit is on
-its way to the disk; the next transaction takes all of them (up to a bound), each in a savepoint of its own, so that one
-that fails is rolled back alone. Nobody is told anything before the commit has returned. Under load a commit carries
-dozens of operations; alone, an operation waits for no one.
+its way to the disk; the next transaction takes all of them, up to a bound. Nobody is told anything before the commit
+has returned. Under load a commit carries dozens of operations; alone, an operation waits for no one.
+
+Two things keep the thread out of the event loop's way, since both want the one interpreter lock and each statement
+gives it away and takes it back. What one turn of the loop asks for is handed over at its end in one piece: the thread
+would otherwise start on the first operation and pay for a commit of its own while the rest of a burst still comes in.
+And a transaction runs without savepoints at first, half of whose statements they would be. Operations that refuse
+(a lost lease, an unknown id) do so before they write; should one fail after it has written, the transaction is
+rolled back and run again, each operation in a savepoint, so that the one that fails is rolled back alone.
 
 The thread owns its connection entirely and no lock of SQLite's is ever held while Python waits for anything else. What
 an operation wants announced (`Transaction.changes`) is announced on the event loop after the commit, before its caller
@@ -13,6 +19,7 @@ is resumed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
 import threading
@@ -21,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from perdure.domain.errors import PerdureError, StoreUnavailable
+from perdure.domain.errors import NotStorable, PerdureError, StoreUnavailable
 from perdure.domain.model import Change
 
 __all__ = ["Operation", "Transaction", "Writer"]
@@ -46,9 +53,10 @@ class Transaction:
         """The first row, or None."""
         return self.connection.execute(sql, values).fetchone()
 
-    def insert(self, sql: str, *values: object) -> int:
-        """Execute an INSERT of one row; the number that it got."""
-        return self.connection.execute(sql, values).lastrowid or 0
+    def insert(self, sql: str, *values: object) -> int | None:
+        """Execute an INSERT of one row; the number that it got, or None if it stands there already."""
+        cursor = self.connection.execute(sql, values)
+        return cursor.lastrowid if cursor.rowcount else None
 
     def run(self, sql: str, *values: object) -> int:
         """Execute a statement that returns nothing; how many rows it touched."""
@@ -56,7 +64,9 @@ class Transaction:
 
 
 Operation = Callable[[Transaction], T]
-"""Runs on the writer's thread in a transaction; raises to be rolled back. Must not block on anything but SQLite."""
+"""Runs on the writer's thread in a transaction; raises to be rolled back. Must not block on anything but SQLite.
+
+It may be called a second time, after what the first call did was rolled back, so it keeps nothing to itself."""
 
 
 @dataclass(slots=True)
@@ -71,6 +81,10 @@ class _Done:
     result: Any = None
     error: BaseException | None = None
     changes: Sequence[Change] = ()
+
+
+class _LeftHalf(Exception):
+    """An operation failed after it had written something, and there is no savepoint to go back to."""
 
 
 class Writer:
@@ -92,6 +106,7 @@ class Writer:
         self._announce = announce
         self._max_batch = max_batch
         self._max_pending = max_pending
+        self._gathered: list[_Job] = []
         self._jobs: deque[_Job] = deque()
         self._arrived = threading.Condition()
         self._closing = False
@@ -114,6 +129,7 @@ class Writer:
         thread, self._thread = self._thread, None
         if thread is None:
             return
+        self._hand_over()
         with self._arrived:
             self._closing = True
             self._arrived.notify()
@@ -126,15 +142,23 @@ class Writer:
             StoreUnavailable: the queue is full, the writer is closed, or SQLite could not commit.
             Exception: whatever the operation raised; it alone was rolled back.
         """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        with self._arrived:
-            if self._thread is None or self._closing:
-                raise StoreUnavailable("The task store is closed")
-            if len(self._jobs) >= self._max_pending:
-                raise StoreUnavailable("The task store has too many writes waiting")
-            self._jobs.append(_Job(operation, future))
-            self._arrived.notify()
+        if self._thread is None:
+            raise StoreUnavailable("The task store is closed")
+        if len(self._gathered) + len(self._jobs) >= self._max_pending:
+            raise StoreUnavailable("The task store has too many writes waiting")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if not self._gathered:
+            loop.call_soon(self._hand_over)
+        self._gathered.append(_Job(operation, future))
         return await future
+
+    def _hand_over(self) -> None:
+        """Give the thread what has gathered during this turn of the event loop."""
+        with self._arrived:
+            self._jobs.extend(self._gathered)
+            self._gathered.clear()
+            self._arrived.notify()
 
     # -- on the writer's thread ----------------------------------------------------------------------------------------
 
@@ -146,11 +170,26 @@ class Writer:
             _on_loop(loop, _settle, opened, None, error)
             return
         _on_loop(loop, _settle, opened, None, None)
+        alive: sqlite3.Connection | None = connection
+        while batch := self._next_batch():
+            alive, done = self._serve(alive, batch)
+            _on_loop(loop, self._deliver, done)
+        _close(alive)
+
+    def _serve(
+        self, connection: sqlite3.Connection | None, batch: list[_Job]
+    ) -> tuple[sqlite3.Connection | None, list[_Done]]:
+        """Commit a batch, on a new connection if the last one broke; the connection for the next batch.
+
+        The boundary of the thread: if it ended here, every later write would wait for ever.
+        """
         try:
-            while batch := self._next_batch():
-                _on_loop(loop, self._deliver, self._commit(connection, batch))
-        finally:
-            connection.close()
+            connection = connection or self._connect()
+            return connection, _commit(connection, batch)
+        except Exception as error:
+            logger.critical("The task store's connection broke; it will be opened anew", exc_info=True)
+            _close(connection)
+            return None, [_Done(job, error=_unavailable(error)) for job in batch]
 
     def _next_batch(self) -> list[_Job]:
         """The jobs that wait, at least one; none once the writer is closing and the queue is empty."""
@@ -159,37 +198,6 @@ class Writer:
                 self._arrived.wait()
             return [self._jobs.popleft() for _ in range(min(len(self._jobs), self._max_batch))]
 
-    def _commit(self, connection: sqlite3.Connection, batch: list[_Job]) -> list[_Done]:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            done = [self._attempt(connection, job) for job in batch]
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            # A full disk or an I/O error may end the whole transaction, at a statement or at the commit: nobody's write
-            # happened.
-            logger.warning("The task store could not commit: %s", error)
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            return [_Done(job, error=_unavailable(error)) for job in batch]
-        return done
-
-    def _attempt(self, connection: sqlite3.Connection, job: _Job) -> _Done:
-        transaction = Transaction(connection)
-        connection.execute("SAVEPOINT operation")
-        try:
-            result = job.operation(transaction)
-        except sqlite3.Error as error:
-            if not connection.in_transaction:
-                raise
-            _roll_back(connection)
-            logger.warning("The task store refused a write: %s", error)
-            return _Done(job, error=_unavailable(error))
-        except Exception as error:  # noqa: BLE001 - the operation's boundary: its caller hears of it, the batch goes on
-            _roll_back(connection)
-            return _Done(job, error=error)
-        connection.execute("RELEASE operation")
-        return _Done(job, result, changes=transaction.changes)
-
     # -- on the event loop ---------------------------------------------------------------------------------------------
 
     def _deliver(self, batch: list[_Done]) -> None:
@@ -197,6 +205,67 @@ class Writer:
             for change in done.changes:
                 self._announce(change)
             _settle(done.job.future, done.result, done.error)
+
+
+def _commit(connection: sqlite3.Connection, batch: list[_Job]) -> list[_Done]:
+    try:
+        try:
+            return _transaction(connection, batch, _attempt)
+        except _LeftHalf:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            return _transaction(connection, batch, _attempt_alone)
+    except sqlite3.Error as error:
+        # A full disk or an I/O error may end the whole transaction, at a statement or at the commit: nobody's write
+        # happened.
+        logger.warning("The task store could not commit: %s", error)
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        return [_Done(job, error=_unavailable(error)) for job in batch]
+
+
+def _transaction(
+    connection: sqlite3.Connection, batch: list[_Job], attempt: Callable[[sqlite3.Connection, _Job], _Done]
+) -> list[_Done]:
+    connection.execute("BEGIN IMMEDIATE")
+    done = [attempt(connection, job) for job in batch]
+    connection.execute("COMMIT")
+    return done
+
+
+def _attempt(connection: sqlite3.Connection, job: _Job) -> _Done:
+    """Run an operation that, if it fails at all, fails before it has written.
+
+    Raises:
+        _LeftHalf: it did not.
+    """
+    transaction, before = Transaction(connection), connection.total_changes
+    try:
+        result = job.operation(transaction)
+    except Exception as error:
+        if isinstance(error, sqlite3.Error) or connection.total_changes != before:
+            raise _LeftHalf from error
+        return _Done(job, error=error)
+    return _Done(job, result, changes=transaction.changes)
+
+
+def _attempt_alone(connection: sqlite3.Connection, job: _Job) -> _Done:
+    """Run an operation in a savepoint, whatever it does."""
+    transaction = Transaction(connection)
+    connection.execute("SAVEPOINT operation")
+    try:
+        result = job.operation(transaction)
+    except sqlite3.Error as error:
+        if not connection.in_transaction:
+            raise
+        _roll_back(connection)
+        logger.warning("The task store refused a write: %s", error)
+        return _Done(job, error=_refused(error))
+    except Exception as error:  # noqa: BLE001 - the operation's boundary: its caller hears of it, the batch goes on
+        _roll_back(connection)
+        return _Done(job, error=error)
+    connection.execute("RELEASE operation")
+    return _Done(job, result, changes=transaction.changes)
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: object) -> None:
@@ -220,7 +289,23 @@ def _roll_back(connection: sqlite3.Connection) -> None:
     connection.execute("RELEASE operation")
 
 
-def _unavailable(error: sqlite3.Error) -> PerdureError:
+def _unavailable(error: Exception) -> StoreUnavailable:
     unavailable = StoreUnavailable()
     unavailable.__cause__ = error
     return unavailable
+
+
+def _refused(error: sqlite3.Error) -> Exception:
+    """What an operation's caller hears of an error of SQLite's. Whether to try again is the question that matters."""
+    if isinstance(error, sqlite3.DataError):
+        refused = NotStorable("The value is too large to be stored")
+        refused.__cause__ = error
+        return refused
+    # What an operational error is about (a lock, the disk, memory) passes. The rest is a bug, and would stay one.
+    return _unavailable(error) if isinstance(error, sqlite3.OperationalError) else error
+
+
+def _close(connection: sqlite3.Connection | None) -> None:
+    if connection is not None:
+        with contextlib.suppress(sqlite3.Error):
+            connection.close()
