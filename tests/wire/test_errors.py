@@ -1,6 +1,8 @@
 """Contract 6: which error, with which code and HTTP status (the checker compares those), and what it never says."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
@@ -71,6 +73,31 @@ async def test_input_responses_must_be_a_map(scene: Stage) -> None:
         assert (await scene.client.update(task_id, value)).code == -32602
     assert (await scene.client.request("tasks/update", {"taskId": task_id})).code == -32602
     assert (await scene.client.request("tasks/update", {"taskId": task_id, "input_responses": {}})).code == -32602
+
+
+async def test_a_tool_that_is_none_of_ours_takes_all_the_nesting_that_the_sdk_takes(scene: Stage) -> None:
+    """Depth is a limit of what is stored; what JSON text can't carry is refused everywhere."""
+    scene.mcp.tool()(brackets)
+    deep, nan = nested(150), float("nan")
+    assert (await scene.client.call("brackets", {"value": deep}, capabilities={})).text == "150"
+    assert (await scene.client.call("brackets", {"value": [deep] * 3})).text == "451"
+    wrong: list[JSON] = [nan, [nan], nested(150, nan), nested(150, "\ud800"), {"\ud800": nested(150)}, [deep, -nan]]
+    for value in wrong:
+        assert (await scene.client.call("brackets", {"value": value})).code == -32602
+    assert (await scene.client.call("hello", {"name": "you", "more": deep})).code == -32602
+    refused = await scene.client.request("tasks/get", {"taskId": UNKNOWN, "more": deep})
+    assert "too deep" in refused.error["message"]
+
+
+def nested(depth: int, inside: JSON = None) -> JSON:
+    value: JSON = [] if inside is None else [inside]
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+def brackets(value: Any) -> str:
+    return f"{json.dumps(value).count('[')}"
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, ConfigurationError])

@@ -19,7 +19,7 @@ from tests.wire.tools import FORM, Form
 UNKNOWN = "tsk_" + "a" * 32
 MINUTE = 60_000
 
-TOKENS: dict[str, tuple[str, str | None, str | None, dict[str, str]]] = {
+TOKENS: dict[str, tuple[str, str | None, str | None, dict[str, Any]]] = {
     "ada": ("app", "https://id.example", "ada", {}),
     "ada again": ("app", "https://id.example", "ada", {"jti": "another"}),
     "bob": ("app", "https://id.example", "bob", {}),
@@ -29,6 +29,13 @@ TOKENS: dict[str, tuple[str, str | None, str | None, dict[str, str]]] = {
     "the client itself": ("app", "https://id.example", None, {}),
     "ada in tenant 1": ("app", "https://id.example", "ada", {"org": "1"}),
     "ada in tenant 2": ("app", "https://id.example", "ada", {"org": "2"}),
+    "ada in tenant 1 as a number": ("app", "https://id.example", "ada", {"org": 1}),
+    "ada in tenant null": ("app", "https://id.example", "ada", {"org": None}),
+    "ada in tenant empty": ("app", "https://id.example", "ada", {"org": ""}),
+    "ada in tenant true": ("app", "https://id.example", "ada", {"org": True}),
+    "ada in tenant 1.0": ("app", "https://id.example", "ada", {"org": 1.0}),
+    "ada in two tenants": ("app", "https://id.example", "ada", {"org": ["1", "2"]}),
+    "ada in a tenant with a name": ("app", "https://id.example", "ada", {"org": {"id": "1"}}),
 }
 
 
@@ -113,6 +120,32 @@ async def test_a_tenant_is_a_claim_of_the_token_if_it_is_configured(tmp_path: Pa
         await one.update(task_id, {"form": FORM})
         tenant, principal = (await one.until(task_id))["result"]["structuredContent"]["result"]
         assert (tenant, principal) == ("1", '["https://id.example","app","ada"]')
+
+
+async def test_a_tenant_is_a_text_or_a_whole_number(tmp_path: Path) -> None:
+    async with guarded(tmp_path, tenant_claim="org") as up:
+        task_id = await up.client.bearing("ada in tenant 1").start("mine")
+        assert "result" in (await up.client.bearing("ada in tenant 1 as a number").get(task_id)).body
+
+
+async def test_a_tenant_claim_that_can_not_be_used_is_refused_and_never_a_tenant_that_others_share(
+    tmp_path: Path,
+) -> None:
+    async with guarded(tmp_path, tenant_claim="org") as up:
+        task_id = await up.client.bearing("ada").start("mine")
+        for token in (
+            "ada in tenant null",
+            "ada in tenant empty",
+            "ada in tenant true",
+            "ada in tenant 1.0",
+            "ada in two tenants",
+            "ada in a tenant with a name",
+        ):
+            ada = up.client.bearing(token)
+            for reply in (await ada.call("mine"), await ada.call("mine", capabilities=INPUT), await ada.get(task_id)):
+                assert reply.code == -32600, token
+                assert "tenant" in reply.error["message"]
+        assert len(dict(up.dump())["task"]) == 1
 
 
 async def test_foreign_unknown_and_purged_are_the_same_bytes_and_only_the_owner_hears_of_expiry(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,15 @@ import pytest
 from mcp.server.mcpserver import RequestStateSecurity
 
 from perdure import TaskContext, Tasks
+from perdure.domain import ids
+from perdure.domain.model import NewTask, Operation, Task
+from perdure.engine.runtime import Options, Runtime
+from perdure.store.sqlite import SQLiteStore
+from perdure.wire.identity import ANONYMOUS
+from perdure.wire.inline import Inline
 from tests.support import eventually
 from tests.wire.envelopes import INPUT, JSON, NOTHING, TASKS, envelope, headers
-from tests.wire.support import Client, Reply, Stage, stage
+from tests.wire.support import Client, Reply, Stage, dump, serving, stage, tasks_on
 from tests.wire.tools import ENTRY, FORM, Form, Tools
 
 FORMS: JSON = {"elicitation": {}}
@@ -146,6 +153,80 @@ async def test_past_the_deadline_a_client_that_knows_tasks_gets_the_handle(tmp_p
         task_id = await up.client.start("gated")
         tools.gate.set()
         assert (await up.client.until(task_id))["result"]["structuredContent"] == {"result": "through"}
+
+
+@pytest.mark.parametrize(("ttl", "shown"), [(None, 3_600_000), ("1d", 3_600_000), ("2m", 120_000)])
+async def test_a_call_inside_the_request_lives_an_hour_at_most_and_its_handle_says_so(
+    tmp_path: Path, tools: Tools, ttl: str | None, shown: int
+) -> None:
+    """Whoever called: while the request is under way nobody has a handle, and it may never come to that."""
+
+    def declare(tasks: Tasks) -> None:
+        tasks.tool(when=never, ttl=ttl)(tools.hello)
+        tasks.tool(when=never, ttl=ttl)(tools.gated)
+
+    async with stage(tmp_path, declare, inline_timeout="300ms") as up:
+        handle = (await up.client.call("gated")).result
+        assert (handle["resultType"], handle["ttlMs"]) == ("task", shown)
+        assert (await up.client.get(handle["taskId"])).result["ttlMs"] == shown
+        await up.client.call("hello", {"name": "you"})
+        assert [row[12] for row in dict(up.dump())["task"]] == [shown, shown]
+
+
+async def test_a_store_that_is_away_for_a_moment_costs_time_only(
+    scene: Stage, tools: Tools, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = asyncio.create_task(scene.client.call("gated", capabilities=NOTHING))
+    await tools.entered.wait()
+    await scene.store.close()
+    await eventually(lambda: "trying again" in caplog.text, "nobody noticed")
+    await scene.store.open()
+    tools.gate.set()
+    assert (await call).text == "through"
+
+
+class Slow(SQLiteStore):
+    """Tells that it is about to create, and does not come back from it: before the task is there, or after."""
+
+    def __init__(self, url: str, *, creates: bool) -> None:
+        super().__init__(url)
+        self.creating = asyncio.Event()
+        self._creates = creates
+
+    async def create(self, new: NewTask) -> Task:
+        if self._creates:
+            await super().create(new)
+        self.creating.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_client_that_hangs_up_during_the_creation_leaves_no_work_behind(tmp_path: Path, tools: Tools) -> None:
+    store = Slow(f"sqlite:///{tmp_path / 'tasks.db'}", creates=True)
+    tasks = tasks_on(store)
+    tools.declare(tasks)
+    async with serving(tasks.server("wire", version="1.0")) as (http, url):
+        body = envelope("tools/call", {"name": "gated", "arguments": {}}, capabilities=NOTHING)
+        call = asyncio.create_task(http.post(url, json=body, headers=headers(body)))
+        await store.creating.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        await eventually(
+            lambda: [row[7] for row in dict(dump(tmp_path / "tasks.db"))["task"]] == ["cancelled"], "the work went on"
+        )
+
+
+async def test_what_fails_in_the_cleanup_never_hides_that_the_call_was_cancelled(tmp_path: Path) -> None:
+    """The task that is to be cancelled is not even there."""
+    store = Slow(f"sqlite:///{tmp_path / 'tasks.db'}", creates=False)
+    runtime = Runtime(store, {}, Options(worker=False))
+    new = NewTask(id=ids.mint(secrets.token_bytes), owner=ANONYMOUS, operation=Operation("tools/call", "gated", {}))
+    async with runtime.running():
+        call = asyncio.create_task(Inline(runtime, 60_000).start(new, declared=False))
+        await store.creating.wait()
+        call.cancel()
+        await asyncio.wait([call])
+    assert call.cancelled()
 
 
 def never() -> bool:

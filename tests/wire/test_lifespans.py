@@ -20,6 +20,8 @@ from tests.wire.envelopes import NOTHING
 from tests.wire.support import Client, serving, stage, tasks_on
 from tests.wire.tools import Tools
 
+UNKNOWN = "tsk_" + "a" * 32
+
 
 class Life:
     """A user's own lifespan, and a tool that uses what it yields."""
@@ -107,12 +109,41 @@ async def test_a_server_without_the_middleware_is_refused_with_what_to_do(tmp_pa
     assert not (tmp_path / "tasks.db").exists()
 
 
-async def test_a_server_without_the_lifespan_says_that_its_store_is_not_open(tmp_path: Path) -> None:
+async def test_a_server_without_the_extension_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Its tools would run as plain ones, and nobody would notice."""
+    tasks = Tasks(f"sqlite:///{tmp_path / 'tasks.db'}")
+    Tools().declare(tasks)
+    mcp: MCPServer[Any] = MCPServer("by hand", middleware=[tasks.middleware], lifespan=tasks.lifespan)
+    with pytest.raises(ConfigurationError, match=r"extensions=\[tasks\]"):
+        async with tasks.lifespan(mcp):
+            pass
+    assert not (tmp_path / "tasks.db").exists()
+
+
+async def test_a_server_without_the_lifespan_says_once_what_to_do_and_serves_no_task(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     tasks = Tasks(f"sqlite:///{tmp_path / 'tasks.db'}")
     Tools().declare(tasks)
     mcp: MCPServer[Any] = MCPServer("by hand", extensions=[tasks], middleware=[tasks.middleware])
+    mcp.tool()(plain)
     async with serving(mcp) as (http, url):
-        assert (await Client(http, url).call("hello", {"name": "you"})).code == -32000
+        client = Client(http, url)
+        for reply in (
+            await client.call("hello", {"name": "you"}),
+            await client.call("hello", {"name": "you"}, capabilities=NOTHING),
+            await client.get(UNKNOWN),
+            await client.update(UNKNOWN, {}),
+            await client.cancel(UNKNOWN),
+        ):
+            assert reply.error == {"code": -32603, "message": "Internal error"}
+        assert (await client.call("plain")).text == "plain"
+    said = [record for record in caplog.records if "lifespan=tasks.lifespan" in record.getMessage()]
+    assert [record.levelname for record in said] == ["ERROR"]
+
+
+def plain() -> str:
+    return "plain"
 
 
 async def test_one_tasks_serves_one_server(tmp_path: Path) -> None:

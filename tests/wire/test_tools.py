@@ -430,6 +430,19 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
         tasks.tool()(named)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("mode", "taks"), ("mode", None), ("max_attempts", 0), ("max_attempts", -1), ("max_attempts", True)],
+)
+def test_an_option_that_can_not_be_is_refused_when_the_tool_is_declared(
+    tmp_path: Path, option: str, value: object
+) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    wrong: dict[str, Any] = {option: value}
+    with pytest.raises(ConfigurationError, match=f"^{option} is {value!r}: write"):
+        tasks.tool(**wrong)
+
+
 def test_a_bare_decorator_is_refused(tmp_path: Path) -> None:
     tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
     with pytest.raises(TypeError, match=r"tasks\.tool\(\)"):

@@ -4,10 +4,12 @@ import asyncio
 import json
 import sqlite3
 from contextlib import closing
+from datetime import date, datetime
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, field_validator
 
 from perdure import TaskContext
 from tests.support import eventually
@@ -102,6 +104,128 @@ async def test_the_schema_of_the_question_is_checked_beyond_types(scene: Stage) 
     reply = await scene.client.update(task_id, {"entry": {"action": "accept", "content": {"name": "far too long"}}})
     assert reply.code == -32602
     assert "maxLength" in reply.error["message"]
+
+
+class Formats(BaseModel):
+    when: datetime | None = None
+    day: date | None = None
+    link: AnyUrl | None = None
+    mail: str | None = Field(default=None, json_schema_extra={"format": "email"})
+    code: str | None = Field(default=None, pattern=r"^(a+)+$")
+
+
+async def formats(task: TaskContext) -> str:
+    return (await task.elicit("form", "Which?", Formats)).action
+
+
+async def test_the_formats_and_patterns_of_the_question_are_checked(scene: Stage) -> None:
+    scene.tasks.tool()(formats)
+    task_id = await asked(scene, "formats")
+    before = scene.dump()
+    for name, value in (
+        ("when", "yesterday"),
+        ("when", "2026-11-29"),
+        ("when", "2026-13-29T10:00:00Z"),
+        ("when", "2026-11-29T10:00:00"),
+        ("day", "29.11.2026"),
+        ("day", "2026-02-30"),
+        ("link", "no link"),
+        ("link", "//example.org"),
+        ("link", "https://example.org/" + "a" * 20_000),
+        ("mail", "nobody"),
+        ("code", "aab"),
+    ):
+        reply = await scene.client.update(task_id, {"form": {"action": "accept", "content": {name: value}}})
+        assert reply.code == -32602, (name, value)
+        rule = "pattern" if name == "code" else "format"
+        assert f"content.{name}: violates '{rule}'" in reply.error["message"]
+        assert value not in reply.error["message"]
+    assert scene.dump() == before
+    right = {"when": "2026-11-29T10:00:00Z", "day": "2026-02-28", "link": "https://example.org/a?b#c"}
+    content = right | {"mail": "ada@example.org", "code": "aa"}
+    await scene.client.update(task_id, {"form": {"action": "accept", "content": content}})
+    assert (await scene.client.until(task_id))["result"]["content"][0]["text"] == "accept"
+
+
+async def test_no_answer_makes_a_pattern_take_long(scene: Stage) -> None:
+    """Backtracking, this would not end before the test is given up."""
+    scene.tasks.tool()(formats)
+    task_id = await asked(scene, "formats")
+    reply = await scene.client.update(task_id, {"form": {"action": "accept", "content": {"code": "a" * 100_000 + "b"}}})
+    assert "pattern" in reply.error["message"]
+
+
+class Looking(BaseModel):
+    model_config = ConfigDict(regex_engine="python-re")
+
+    word: str = Field(pattern="^(?!no)")
+
+
+async def looking(task: TaskContext) -> str:
+    answer = await task.elicit("form", "Which?", Looking)
+    return answer.data.word if answer.data else ""
+
+
+async def test_a_pattern_that_only_the_model_can_match_is_judged_by_the_model(scene: Stage) -> None:
+    scene.tasks.tool()(looking)
+    for word, said in (
+        ("yes", "yes"),
+        ("nothing", "The answer to 'form' can't be used: word: string_pattern_mismatch"),
+    ):
+        task_id = await asked(scene, "looking")
+        await scene.client.update(task_id, {"form": {"action": "accept", "content": {"word": word}}})
+        assert said in (await scene.client.until(task_id))["result"]["content"][0]["text"]
+
+
+class Even(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def _even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError(f"{value} is odd")
+        return value
+
+
+async def even(task: TaskContext) -> int:
+    answer = await task.elicit("first", "Which?", Even)
+    return answer.data.number if answer.data else 0
+
+
+async def even_again(task: TaskContext) -> int:
+    try:
+        answer = await task.elicit("first", "Which?", Even)
+    except ToolError:
+        answer = await task.elicit("second", "Which? An even one.", Even)
+    return answer.data.number if answer.data else 0
+
+
+async def test_an_answer_that_only_the_model_refuses_is_a_tool_error_that_does_not_quote_it(
+    scene: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "perdure")
+    scene.tasks.tool()(even)
+    task_id = await asked(scene, "even")
+    await scene.client.update(task_id, {"first": {"action": "accept", "content": {"number": 424243}}})
+    done = await scene.client.until(task_id)
+    assert (done["status"], done["result"]["isError"]) == ("completed", True)
+    text = done["result"]["content"][0]["text"]
+    assert text == "Error executing tool even: The answer to 'first' can't be used: number: value_error"
+    assert "424243" not in caplog.text
+
+
+async def test_a_tool_may_ask_again_under_another_key_when_its_model_refuses_an_answer(scene: Stage) -> None:
+    scene.tasks.tool()(even_again)
+    task_id = await asked(scene, "even_again")
+    await scene.client.update(task_id, {"first": {"action": "accept", "content": {"number": 1}}})
+
+    async def asks_the_second() -> bool:
+        return list((await scene.client.get(task_id)).result.get("inputRequests", {})) == ["second"]
+
+    await eventually(asks_the_second, "never asked again")
+    await scene.client.update(task_id, {"second": {"action": "accept", "content": {"number": 2}}})
+    assert (await scene.client.until(task_id))["result"]["structuredContent"] == {"result": 2}
 
 
 async def test_a_partial_answer_keeps_asking_for_the_rest(scene: Stage) -> None:

@@ -7,10 +7,11 @@ rounds of input before there is a task; and the handle leaves only once the task
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Any, cast
 
 import pydantic_core
-from mcp.server.context import HandlerResult, ServerRequestContext
+from mcp.server.context import HandlerResult
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp_types import CallToolRequestParams, InputRequiredResult
@@ -18,26 +19,29 @@ from mcp_types import CallToolRequestParams, InputRequiredResult
 from perdure.domain import ids
 from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON, JSONObject, NewTask, Operation, Owner
-from perdure.store.base import Store
+from perdure.engine.runtime import Runtime
 from perdure.store.codec import decode, encode
 
 from . import render
 from .capabilities import declares_tasks, input_kinds
 from .errors import missing_extension
 from .inline import Inline
+from .models import RequestContext
 from .tools import CALL, TaskTool, error_result, log_failure
 
 __all__ = ["Calls"]
 
-RequestContext = ServerRequestContext[Any, Any]
-
 
 class Calls:
-    """Serves calls of task tools. All times and options are the tool's."""
+    """Serves calls of task tools. All times and options are the tool's.
 
-    def __init__(self, store: Store, inline: Inline, server: MCPServer[Any] | None) -> None:
-        self._store = store
-        self._inline = inline
+    `inline_timeout_ms` bounds the wait of each request that a tool runs inside of. `server` says which server it is,
+    which is not known yet when tools are declared.
+    """
+
+    def __init__(self, runtime: Runtime, inline_timeout_ms: int, server: Callable[[], MCPServer[Any] | None]) -> None:
+        self._runtime = runtime
+        self._inline = Inline(runtime, inline_timeout_ms)
         self._server = server
 
     async def call(
@@ -68,7 +72,7 @@ class Calls:
         new = _new_task(tool, arguments, prepared, owner, input_kinds(ctx))
         if not as_task:
             return await self._inline.start(new, declared=declared)
-        return render.created(await self._store.create(new))
+        return render.created(await self._runtime.store.create(new))
 
     async def _prepare(
         self, tool: TaskTool, arguments: dict[str, Any], params: CallToolRequestParams, ctx: RequestContext
@@ -76,7 +80,7 @@ class Calls:
         """What the tool's `prepare` returned, as JSON; or what it wants answered first, in the SDK's own rounds."""
         if tool.options.prepare is None:
             return None
-        context: Context[Any, Any] = Context(request_context=ctx, mcp_server=self._server, input_params=params)
+        context: Context[Any, Any] = Context(request_context=ctx, mcp_server=self._server(), input_params=params)
         value = await tool.options.prepare.run(arguments, context)
         return value if isinstance(value, InputRequiredResult) else _storable(tool, value)
 

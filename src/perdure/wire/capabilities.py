@@ -6,16 +6,15 @@ say what its code may ask, and those of a later request may only narrow what tha
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from perdure.domain.model import JSONObject
 
 from .errors import missing_capability, missing_extension
-from .models import EXTENSION
+from .models import EXTENSION, RequestContext
 
 __all__ = ["declares_tasks", "input_kinds", "is_modern", "kind_of", "require_tasks", "unsupported_input"]
 
@@ -33,21 +32,19 @@ _REQUIRED: Final[dict[str, JSONObject]] = {
     _ROOTS: {"roots": {}},
 }
 
-Context = ServerRequestContext[Any, Any]
 
-
-def is_modern(ctx: Context) -> bool:
+def is_modern(ctx: RequestContext) -> bool:
     """Whether the request came in the stateless era; the handshake era knows neither this extension nor MRTR."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def declares_tasks(ctx: Context) -> bool:
+def declares_tasks(ctx: RequestContext) -> bool:
     """Whether this very request declared the Tasks extension."""
     capabilities = ctx.session.client_capabilities
     return is_modern(ctx) and capabilities is not None and EXTENSION in (capabilities.extensions or {})
 
 
-def require_tasks(ctx: Context) -> None:
+def require_tasks(ctx: RequestContext) -> None:
     """Refuse a request that needs the extension and did not declare it, before anything is looked up.
 
     Raises:
@@ -57,7 +54,7 @@ def require_tasks(ctx: Context) -> None:
         raise missing_extension()
 
 
-def input_kinds(ctx: Context) -> frozenset[str]:
+def input_kinds(ctx: RequestContext) -> frozenset[str]:
     """The kinds of input that this request's client can give. None in the handshake era: there is no way to ask."""
     capabilities = ctx.session.client_capabilities
     if capabilities is None or not is_modern(ctx):

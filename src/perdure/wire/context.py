@@ -7,6 +7,7 @@ there and block. What belongs to a request (session, headers, progress) is not a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -14,7 +15,7 @@ from anyio import from_thread
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CreateMessageResult, CreateMessageResultWithTools, ListRootsResult, SamplingMessage
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from perdure.domain.model import JSON, Owner
 from perdure.engine.run import Run
@@ -67,7 +68,7 @@ class _Base(Context[Any, Any]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the tool should come to an end: somebody cancelled the task, or the worker is shutting down."""
+        """Whether somebody asked the task to stop. What the tool then returns or raises decides how the task ends."""
         return self._run.cancelled
 
     def decline(self, message: str) -> NoReturn:
@@ -87,7 +88,19 @@ class _Base(Context[Any, Any]):
             if (kind := kind_of(request)) not in self._run.claim.task.accepts:
                 raise unsupported_input(kind)
         answers = await self._run.ask(requests)
-        return {key: question.read(answers[key]) for key, question in questions.items()}
+        return {key: _read(key, question, answers[key]) for key, question in questions.items()}
+
+
+def _read(key: str, question: Question, response: JSON) -> object:
+    try:
+        return question.read(response)
+    except ValidationError as error:
+        # It passed the schema, so it is the model's own validators that refuse it. Their messages may quote the answer,
+        # which belongs in no log and no error.
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        reason = f"{where}: {first['type']}" if where else first["type"]
+        raise ToolError(f"The answer to {key!r} can't be used: {reason}") from None
 
 
 class TaskContext(_Base):
@@ -98,7 +111,9 @@ class TaskContext(_Base):
     what comes before a question runs again, and the question must be the same each time.
 
     All asking verbs raise `MCPError` (-32021, failing the task unless it is caught) if the client that called the tool
-    did not declare that it can answer, and `InputKeyReused` if the key stands for another question.
+    did not declare that it can answer, and `InputKeyReused` if the key stands for another question. `elicit` and `ask`
+    raise `ToolError` if an answer fits the question's schema but not what the model's own validators ask for; the key
+    is used up then, so ask again under another.
     """
 
     async def report(self, message: str) -> None:
@@ -138,9 +153,19 @@ class TaskContext(_Base):
 class SyncTaskContext(_Base):
     """A plain function's view of its task: the verbs of `TaskContext`, blocking. Use it in the tool's own thread.
 
-    A thread can't be interrupted: a long tool looks at `cancelled` from time to time and returns, or raises
-    `asyncio.CancelledError` to end as cancelled.
+    A thread can't be interrupted, so a long tool calls `checkpoint` from time to time.
     """
+
+    def checkpoint(self) -> None:
+        """End this run here if it is to end.
+
+        The task was cancelled, or the worker is shutting down and another one will run the tool again.
+
+        Raises:
+            asyncio.CancelledError: it is. Let it pass.
+        """
+        if self._run.stopping:
+            raise asyncio.CancelledError
 
     def report(self, message: str) -> None:
         """As `TaskContext.report`."""

@@ -1,4 +1,8 @@
-"""Which JSON-RPC error an error of ours is. The one place where codes are chosen (contract 6)."""
+"""Which JSON-RPC error an error of the domain becomes (contract 6), and the shape of -32021.
+
+Nothing further in knows a code, but for the -32603 that is stored for a task which fails without a word of its tool. A
+refusal that the wire itself comes to, such as a header that contradicts the body, chooses its code where it is decided.
+"""
 
 from __future__ import annotations
 

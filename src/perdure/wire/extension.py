@@ -6,13 +6,14 @@ It holds no rule of its own. What a call comes to is in `calls`, what is refused
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
 import anyio
 from mcp.server.caching import CacheableMethod, CacheHint
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.extension import Extension, MethodBinding, ToolBinding
 from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolRequestParams, Implementation
@@ -26,17 +27,17 @@ from perdure.engine.runtime import Runtime
 
 from . import answers, render
 from .calls import Calls
-from .capabilities import input_kinds, require_tasks
+from .capabilities import input_kinds
 from .errors import translated
 from .guard import Guard
 from .identity import Identify
-from .inline import Inline
-from .models import EXTENSION, TaskParams, UpdateParams
+from .models import EXTENSION, RequestContext, TaskParams, UpdateParams
 from .tools import CALL, TaskTool, ToolHandler
 
 __all__ = ["TasksExtension"]
 
-RequestContext = ServerRequestContext[Any, Any]
+logger = logging.getLogger(__name__)
+
 Lifespan = Callable[[MCPServer[Any]], AbstractAsyncContextManager[Any]]
 
 _CACHE_HINTS: dict[CacheableMethod, CacheHint] = {
@@ -56,15 +57,20 @@ class TasksExtension(Extension):
     def __init__(
         self, runtime: Runtime, handlers: dict[str, Handler], *, inline_timeout_ms: int, identify: Identify
     ) -> None:
-        self.middleware = Guard()
+        self._tools: dict[str, TaskTool] = {}
+        self.middleware = Guard(self._tools.keys())
         self._runtime = runtime
         self._handlers = handlers
         self._identify = identify
-        self._inline = Inline(runtime, inline_timeout_ms)
-        self._tools: dict[str, TaskTool] = {}
+        self._calls = Calls(runtime, inline_timeout_ms, lambda: self._server)
         self._bindings: list[ToolBinding] = []
         self._server: MCPServer[Any] | None = None
         self._server_info: JSONObject = {}
+        self._applied = False
+        """Whether a server took what the extension adds to it."""
+        self._started = False
+        """Whether the lifespan was ever entered."""
+        self._complained = False
         self._users = 0
         self._lock = anyio.Lock()
         self._stack = AsyncExitStack()
@@ -123,6 +129,7 @@ class TasksExtension(Extension):
         return bindings
 
     def methods(self) -> Sequence[MethodBinding]:
+        self._applied = True
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)
         return (
             MethodBinding("tasks/get", TaskParams, self._get, versions),
@@ -137,8 +144,8 @@ class TasksExtension(Extension):
         if tool is None:
             return await call_next(ctx)
         with translated():
-            calls = Calls(self._runtime.store, self._inline, self._server)
-            return await calls.call(tool, params, self._identify(ctx), ctx)
+            self._check_started()
+            return await self._calls.call(tool, params, self._identify(ctx), ctx)
 
     @asynccontextmanager
     async def lifespan(self, server: MCPServer[Any]) -> AsyncGenerator[dict[str, Any]]:
@@ -157,6 +164,7 @@ class TasksExtension(Extension):
             if self._users == 0:
                 await self._stack.enter_async_context(self._runtime.running())
             self._users += 1
+            self._started = True
 
     async def _leave(self) -> None:
         async with self._lock:
@@ -165,27 +173,51 @@ class TasksExtension(Extension):
                 await self._stack.aclose()
 
     def _check_wiring(self, server: MCPServer[Any]) -> None:
+        if not self._applied:
+            raise ConfigurationError(
+                "The server lacks its Tasks, without which task tools run as plain ones: pass extensions=[tasks] to "
+                "MCPServer, or make the server by tasks.server(name)"
+            )
         if self.middleware not in server.middleware:
             raise ConfigurationError(
                 "The server lacks the middleware of its Tasks, without which requests go unchecked: pass "
                 "middleware=[tasks.middleware] to MCPServer, or make the server by tasks.server(name)"
             )
 
+    def _check_started(self) -> None:
+        """A server that lacks the lifespan comes up all the same, so its requests are where it can be told.
+
+        Raises:
+            ConfigurationError: it does. Clients hear of an internal error; the log, once, what to change.
+        """
+        if self._started:
+            return
+        error = ConfigurationError(
+            "The server lacks the lifespan of its Tasks, without which there is no store and no worker: pass "
+            "lifespan=tasks.lifespan to MCPServer, or make the server by tasks.server(name)"
+        )
+        if not self._complained:
+            self._complained = True
+            logger.error("%s", error)
+        raise error
+
     def _keep_state(self, state: object) -> None:
         self._state = state
 
     # -- tasks/* -------------------------------------------------------------------------------------------------------
 
+    # The guard has seen to it that the client declared the extension, before the parameters were looked at.
+
     async def _get(self, ctx: RequestContext, params: TaskParams) -> HandlerResult:
-        require_tasks(ctx)
         with translated():
+            self._check_started()
             task = await self._runtime.store.get(self._identify(ctx), ids.parse(params.task_id))
-        return render.detailed(task, input_kinds(ctx), self._server_info)
+        return render.detailed(task, input_kinds(ctx) if task.inputs else frozenset(), self._server_info)
 
     async def _update(self, ctx: RequestContext, params: UpdateParams) -> HandlerResult:
-        require_tasks(ctx)
         owner, store = self._identify(ctx), self._runtime.store
         with translated():
+            self._check_started()
             task = await store.get(owner, ids.parse(params.task_id))
             # Checked against what the task asked, not stored unless it fits: a question never changes, so nothing can
             # come between.
@@ -195,8 +227,8 @@ class TasksExtension(Extension):
         return render.acknowledged()
 
     async def _cancel(self, ctx: RequestContext, params: TaskParams) -> HandlerResult:
-        require_tasks(ctx)
         with translated():
+            self._check_started()
             await self._runtime.store.request_cancel(self._identify(ctx), ids.parse(params.task_id))
         return render.acknowledged()
 

@@ -8,35 +8,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Final
 
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import principal_components
-from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
 
 from perdure.domain.model import Owner
 
+from .models import RequestContext
+
 __all__ = ["ANONYMOUS", "LOCAL", "Identify", "by_token"]
 
-Identify = Callable[[ServerRequestContext[Any, Any]], Owner]
+Identify = Callable[[RequestContext], Owner]
 """Says whose request it is. Called on every request that touches a task; must not block."""
 
-ANONYMOUS = Owner("", "anonymous")
-LOCAL = Owner("", "local")
+_NAMELESS: Final = ""
+ANONYMOUS = Owner(_NAMELESS, "anonymous")
+LOCAL = Owner(_NAMELESS, "local")
 
 
 def by_token(tenant_claim: str | None = None) -> Identify:
     """The default: issuer, client and subject of the access token are the principal, `tenant_claim` of it the tenant.
 
-    A token that lacks the claim belongs to the nameless tenant.
+    A token that lacks the claim belongs to the nameless tenant. The claim's value is a non-empty string, or an integer,
+    which is the same as its decimal text. A token that has anything else there (null, an empty string, a list) names no
+    tenant, and must not fall into one that others share: its requests are refused with -32600.
     """
 
-    def identify(ctx: ServerRequestContext[Any, Any]) -> Owner:
+    def identify(ctx: RequestContext) -> Owner:
         token = get_access_token()
         if token is None:
             return LOCAL if ctx.request is None else ANONYMOUS
         client, issuer, subject = principal_components(token)
-        tenant = (token.claims or {}).get(tenant_claim, "") if tenant_claim else ""
-        return Owner(str(tenant), json.dumps([issuer, client, subject], separators=(",", ":")))
+        claims = token.claims or {}
+        tenant = _tenant(claims[tenant_claim]) if tenant_claim is not None and tenant_claim in claims else _NAMELESS
+        return Owner(tenant, json.dumps([issuer, client, subject], separators=(",", ":")))
 
     return identify
+
+
+def _tenant(claim: object) -> str:
+    if isinstance(claim, str) and claim != _NAMELESS:
+        return claim
+    if isinstance(claim, int) and not isinstance(claim, bool):
+        return str(claim)
+    raise MCPError(INVALID_REQUEST, "The access token names no tenant that can be used")

@@ -6,14 +6,19 @@ question (MRTR, `resultType: "input_required"`) and the handle goes along in `re
 seals and binds to the principal and the arguments; the retry carries on with the same task.
 
 Nobody but this request knows the handle, so when it ends without a result (the deadline, a client that hung up) the
-work is cancelled: a result that nobody can fetch is not worth its cost.
+work is cancelled: a result that nobody can fetch is not worth its cost. For the same reason such a task lives an hour
+at most, whatever its tool says. A client that knows tasks, and whose call took longer than it may, gets the handle
+after all, with that ttl in it: the store has no way to give a task a longer one.
+
+A store that is away for a moment costs time only, as everywhere; the deadline bounds it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
@@ -21,8 +26,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, InputResponses
 
 from perdure.domain import ids
-from perdure.domain.errors import MalformedTaskId, TaskExpired, TaskNotFound
+from perdure.domain.errors import MalformedTaskId, PerdureError, TaskExpired, TaskNotFound
 from perdure.domain.model import JSON, NewTask, Owner, Status, Task
+from perdure.engine import patience
 from perdure.engine.runtime import Runtime
 
 from . import answers, render
@@ -34,9 +40,16 @@ __all__ = ["Inline"]
 _STATE_PREFIX: Final = "perdure/inline:"
 _LOOK_EVERY: Final = 0.25
 """Seconds between looks at the store while nothing wakes us: the task may be run by another process."""
-_ABANDONED_MS: Final = 3_600_000
-"""A task whose client was asked something and never came back is stopped an hour after its creation."""
+_LONGEST_MS: Final = 3_600_000
+"""An hour: what is asked may be answered within it, and a task that nobody came back for is stopped after it."""
 _CLEANUP: Final = 2.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A task as it was when somebody last looked."""
+
+    task: Task
 
 
 class Inline:
@@ -53,16 +66,16 @@ class Inline:
     async def start(self, new: NewTask, *, declared: bool) -> dict[str, Any]:
         """Create the task and wait for its result, or for its first question.
 
-        `declared`: the client knows tasks, so what takes longer than it may becomes one after all.
+        `declared`: the client knows tasks, so what takes longer than it may becomes one after all. The task's ttl is
+        the tool's, or an hour where that is longer or unlimited.
 
         Raises:
             MCPError: the task's own error; -32021 past the deadline, for a client that knows no tasks.
+            StoreUnavailable: nothing was created.
         """
-        if not declared:
-            ttl_ms = _ABANDONED_MS if new.ttl_ms is None else min(new.ttl_ms, _ABANDONED_MS)
-            new = replace(new, ttl_ms=ttl_ms)
-        task = await self._runtime.store.create(new)
-        return await self._wait_or_cancel(new.owner, task.id, new.accepts, declared)
+        ttl_ms = _LONGEST_MS if new.ttl_ms is None else min(new.ttl_ms, _LONGEST_MS)
+        begun = self._runtime.store.create(replace(new, ttl_ms=ttl_ms))
+        return await self._see_through(begun, new.owner, new.id, new.accepts, declared=declared)
 
     async def carry_on(
         self,
@@ -77,49 +90,51 @@ class Inline:
 
         Raises:
             MCPError: as `start`; -32602 if an answer does not fit, or the task is gone.
+            StoreUnavailable: the answers may be handed in again.
         """
         store, task_id = self._runtime.store, _task_id(request_state)
         try:
             task = await store.get(owner, task_id)
         except (TaskNotFound, TaskExpired) as error:
             raise MCPError(INVALID_PARAMS, "The call that this answer belongs to is over") from error
-        await store.answer(owner, task_id, answers.check(task, _plain(responses)))
-        return await self._wait_or_cancel(owner, task_id, kinds, declared)
+        begun = store.answer(owner, task_id, answers.check(task, _plain(responses)))
+        return await self._see_through(begun, owner, task_id, kinds, declared=declared)
 
-    async def _wait_or_cancel(
-        self, owner: Owner, task_id: str, kinds: frozenset[str], declared: bool
+    async def _see_through(
+        self, begun: Coroutine[Any, Any, Task], owner: Owner, task_id: str, kinds: frozenset[str], *, declared: bool
     ) -> dict[str, Any]:
+        """Await `begun`, which sets the task going, and then what comes of it."""
         try:
-            async with asyncio.timeout(self._timeout):
-                return await self._wait(owner, task_id, kinds)
-        except TimeoutError:
-            if declared:
-                return render.created(await self._runtime.store.get(owner, task_id))
-            await self._runtime.store.request_cancel(owner, task_id)
-            raise missing_extension() from None
+            seen = _Seen(await begun)
+            settled = await patience.within(self._timeout, self._watch(seen))
         except asyncio.CancelledError:
-            with anyio.move_on_after(_CLEANUP, shield=True):
-                await self._runtime.store.request_cancel(owner, task_id)
+            # Also while it was being created: a verb that is cancelled may still happen, and the id is ours.
+            with anyio.CancelScope(shield=True):
+                await self._abandon(owner, task_id)
             raise
+        if settled:
+            return _result(seen.task) if seen.task.status.terminal else _question(seen.task, kinds)
+        if declared:
+            return render.created(seen.task)
+        await self._abandon(owner, task_id)
+        raise missing_extension()
 
-    async def _wait(self, owner: Owner, task_id: str, kinds: frozenset[str]) -> dict[str, Any]:
+    async def _watch(self, seen: _Seen) -> None:
+        """Keep looking until the task is over, or asks something."""
+        owner, task_id = seen.task.owner, seen.task.id
         with self._runtime.hub.watch(task_id) as changed:
             while True:
                 changed.clear()
-                task = await self._runtime.store.get(owner, task_id)
-                if task.status.terminal:
-                    return _result(task)
-                if task.status is Status.INPUT_REQUIRED:
-                    return _question(task, kinds)
-                await _either(changed, _LOOK_EVERY)
+                seen.task = await patience.persist(lambda: self._runtime.store.get(owner, task_id))
+                if seen.task.status.terminal or seen.task.status is Status.INPUT_REQUIRED:
+                    return
+                await patience.within(_LOOK_EVERY, changed.wait())
 
-
-async def _either(changed: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await changed.wait()
-    except TimeoutError:
-        pass
+    async def _abandon(self, owner: Owner, task_id: str) -> None:
+        """Cancel the work, as well as it can be done: what ended the call must not be hidden by what fails here."""
+        with suppress(PerdureError):
+            cancelling = patience.persist(lambda: self._runtime.store.request_cancel(owner, task_id))
+            await patience.within(_CLEANUP, cancelling)
 
 
 def _result(task: Task) -> dict[str, Any]:

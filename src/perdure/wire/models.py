@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from mcp.server.context import ServerRequestContext
 from mcp_types import RequestParams
 
-__all__ = ["EXTENSION", "EXTENSION_VERSION", "METHODS", "TaskParams", "UpdateParams"]
+__all__ = ["EXTENSION", "EXTENSION_VERSION", "METHODS", "RequestContext", "TaskParams", "UpdateParams"]
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The extension's identifier (SEP-2663)."""
@@ -20,6 +21,10 @@ EXTENSION_VERSION: Final = "2026-07-28+e434597"
 modelcontextprotocol/ext-tasks whose text and schema it follows."""
 
 METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+
+
+RequestContext = ServerRequestContext[Any, Any]
+"""A request as the SDK hands it over, whatever the server's lifespan yields and its transport is."""
 
 
 class TaskParams(RequestParams):

@@ -7,6 +7,7 @@ with milliseconds and `Z`; `resultType` tells of the response and `status` of th
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from mcp_types import SERVER_INFO_META_KEY
@@ -88,6 +89,8 @@ def _error(error: Failure | None) -> Wire:
     return wire if error.data is None else wire | {"data": error.data}
 
 
+# A task is asked for again and again while its instants stay as they are, and writing them is a third of rendering it.
+@lru_cache(maxsize=4096)
 def _instant(milliseconds: int) -> str:
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

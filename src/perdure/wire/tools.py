@@ -12,7 +12,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resolve import returns_input_required
@@ -25,7 +25,7 @@ from pydantic_core import PydanticSerializationError
 from perdure.domain.errors import ConfigurationError, InputKeyReused, LeaseLost, NotStorable
 from perdure.domain.lifecycle import INTERNAL_ERROR
 from perdure.domain.model import Completed, Failed, Failure, JSONObject, Outcome
-from perdure.engine.run import Parked, Run
+from perdure.engine.run import Run
 from perdure.store.codec import encode
 
 from .context import SyncTaskContext, TaskContext
@@ -34,7 +34,7 @@ __all__ = ["CALL", "Mode", "TaskTool", "ToolHandler", "ToolOptions", "error_resu
 
 logger = logging.getLogger(__name__)
 
-CALL = "tools/call"
+CALL: Final = "tools/call"
 _RELATED_TASK = "io.modelcontextprotocol/related-task"
 Mode = Literal["auto", "task"]
 """When a call becomes a task.
@@ -45,7 +45,11 @@ client that did not declare the extension is refused with -32021."""
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """What `Tasks.tool` was told, in milliseconds where it is a time."""
+    """What `Tasks.tool` was told, in milliseconds where it is a time.
+
+    Raises:
+        ConfigurationError: an option has a value that it can't have; the message says which it can.
+    """
 
     mode: Mode = "auto"
     ttl_ms: int | None = None
@@ -54,6 +58,12 @@ class ToolOptions:
     max_attempts: int = 10
     when: Callable[..., bool] | None = None
     prepare: Tool | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise ConfigurationError(f"mode is {self.mode!r}: write one of {', '.join(map(repr, get_args(Mode)))}")
+        if type(self.max_attempts) is not int or self.max_attempts < 1:
+            raise ConfigurationError(f"max_attempts is {self.max_attempts!r}: write a whole number, at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +186,11 @@ class ToolHandler:
             return Failed(Failure(error.error.code, error.error.message, error.error.data))
         except ToolError as error:
             return self._failed_tool(error)
-        except Parked:
-            raise
-        except asyncio.CancelledError as error:
-            if run.cancelled:
+        except BaseException as error:
+            # `Parked`, or what a task group wrapped it in, is no crash; nor is a cancellation that somebody asked for.
+            if run.asked or (run.stopping and isinstance(error, asyncio.CancelledError)):
                 raise
-            return self._crashed(error)
-        except BaseException as error:  # noqa: BLE001 - SystemExit and its kind would stop the server, not the tool
-            if run.asked:  # a task group wraps `Parked`, and that is no crash
-                raise Parked from None
+            # The rest is, `SystemExit` and its kind included, which would stop the server and not the tool.
             return self._crashed(error)
 
     def _completed(self, result: CallToolResult | InputRequiredResult) -> Outcome:
