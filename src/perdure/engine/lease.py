@@ -128,7 +128,8 @@ class Neighbours:
             return 0
         await self._keep_own()
         freed = await self._store.take_over(dead)
-        logger.info("took over %d runs of dead workers", freed)
+        if freed:
+            logger.info("took over %d runs of dead workers", freed)
         return freed
 
     async def watch(self) -> None:

@@ -255,7 +255,7 @@ class Worker:
             outcome = None if work.cancelled() or running.interrupted else work.result()
             await patience.persist(lambda: self._settle(run, outcome))
         except LeaseLost:
-            logger.warning("task number %d: its run was taken over; what it did here is dropped", run.claim.seq)
+            logger.warning("task number %d is over, or another worker runs it; this run is dropped", run.claim.seq)
         finally:
             running.abandon()
             self._running.discard(running)
