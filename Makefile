@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SITE := build/site
+COVERAGE := --cov --cov-report=term --cov-fail-under=100
 
 # pyright's wrapper asks a registry for news at each start unless told not to; mkdocs-material advertises at each build.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -22,12 +23,14 @@ setup: $(VENV)/.dev ## .venv with everything for development
 demo: $(VENV)/.runtime ## a task that outlives a kill -9, in under a minute
 	@$(BIN)/perdure demo
 
-test: $(VENV)/.dev ## the whole suite, on two processes
-	$(BIN)/pytest -n 2 $(ARGS)
-
-coverage: $(VENV)/.dev ## the suite again, demanding every branch of domain, store and engine
+# A part of the suite (ARGS) does not reach every branch, so only the whole of it is asked to.
+test: $(VENV)/.dev ## the whole suite on two processes, demanding every branch of domain, store and engine
 	@mkdir -p build/coverage
-	$(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html --cov-fail-under=100 $(ARGS)
+	$(BIN)/pytest -n 2 $(or $(ARGS),$(COVERAGE))
+
+coverage: $(VENV)/.dev ## the same, and a page per module in build/coverage/html that shows the branches
+	@mkdir -p build/coverage
+	$(BIN)/pytest -n 2 $(COVERAGE) --cov-report=html $(ARGS)
 
 lint: $(VENV)/.dev ## ruff, pyright, import contracts
 	$(BIN)/ruff check .
@@ -50,8 +53,10 @@ bench: $(VENV)/.dev ## throughput of the store and over HTTP, beside their basel
 	$(BIN)/python -m bench.store $(ARGS)
 	$(BIN)/python -m bench.http $(ARGS)
 
-build: $(VENV)/.dev ## wheel and sdist into build/dist
-	$(BIN)/python -m build --outdir build/dist
+build: $(VENV)/.dev ## wheel and sdist into build/dist, looked into
+	rm -rf build/dist
+	$(BIN)/python -m build --no-isolation --outdir build/dist
+	$(BIN)/python -m tests.packages build/dist
 
 constraints: ## resolve the newest allowed versions and pin them in constraints.txt
 	@mkdir -p build

@@ -2,7 +2,9 @@
 
 import ast
 import inspect
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import perdure
 
 SRC = Path(perdure.__file__).parent
 MAX_LINES = 450
+FOR_JSONSCHEMA = {"rfc3339_validator", "rfc3986_validator"}
+"""Dependencies that only jsonschema imports, once it finds them."""
 
 
 def modules(room: str = "") -> list[Path]:
@@ -36,6 +40,18 @@ def test_the_domain_imports_the_standard_library_and_itself_only(path: Path) -> 
         if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith("perdure.domain")
     ]
     assert not strangers
+
+
+@pytest.mark.parametrize("path", [path for path in modules() if path.parent != SRC], ids=lambda path: path.name)
+def test_no_room_imports_the_public_surface_which_is_made_of_the_rooms(path: Path) -> None:
+    assert "perdure" not in imported(path)
+
+
+def test_the_dependencies_are_what_is_imported() -> None:
+    project = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text())["project"]
+    declared = {re.sub(r"[<>=\[ ].*", "", each).replace("-", "_") for each in project["dependencies"]}
+    roots = {name.split(".")[0] for path in modules() for name in imported(path)}
+    assert roots - sys.stdlib_module_names - {"perdure"} == declared - FOR_JSONSCHEMA
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SRC)))

@@ -8,6 +8,7 @@ environment are durations.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -102,6 +103,31 @@ def gated(label: str, gate: str, task: SyncTaskContext) -> Result:
     run = Run(task)
     while not opened(gate):
         time.sleep(0.01)
+    return run.end()
+
+
+async def never_cancelled(gate: str) -> None:
+    while not opened(gate):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.01)
+
+
+@tool
+async def deaf(label: str, gate: str, task: TaskContext) -> Result:
+    """As `waiting`, and does not stop when told to."""
+    run = Run(task)
+    await never_cancelled(gate)
+    return run.end()
+
+
+orphans: set[asyncio.Task[None]] = set()
+
+
+@tool
+async def parent(label: str, gate: str, task: TaskContext) -> Result:
+    """Leave an asyncio task behind, of the deaf kind."""
+    run = Run(task)
+    orphans.add(asyncio.create_task(never_cancelled(gate)))
     return run.end()
 
 

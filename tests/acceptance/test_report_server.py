@@ -1,6 +1,5 @@
 """The README's program, `examples/report_server.py`, as its users run it."""
 
-import signal
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,11 +114,3 @@ async def test_a_stopping_server_takes_no_more_requests(tmp_path: Path) -> None:
         gate.touch()
         await server.stop()
     assert rows(tmp_path, "SELECT status FROM task") == [("completed",)]
-
-
-async def test_a_tool_that_hangs_in_a_thread_does_not_keep_the_server_from_ending(tmp_path: Path) -> None:
-    async with running(CRASH_SERVER, tmp_path, env={"GRACE": "100ms"}) as (server, client):
-        task_id = await client.start("gated", {"label": "hung", "gate": str(tmp_path / "never")})
-        await effect(tmp_path, task_id, "start")
-        assert await server.end(signal.SIGINT) == 0
-    assert rows(tmp_path, "SELECT session, attempt, due_at IS NOT NULL FROM run") == [(None, 1, 1)]

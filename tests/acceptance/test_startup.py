@@ -22,7 +22,7 @@ from perdure import Tasks
 tasks = Tasks({store!r})
 mcp = tasks.server("small")
 if __name__ == "__main__":
-    mcp.run("streamable-http", port={port})
+    mcp.run("streamable-http", port={port}, host={host!r})
 """
 OWN_SERVER: Final = """\
 from mcp.server.mcpserver import MCPServer
@@ -178,7 +178,7 @@ def test_a_program_that_runs_itself_is_refused_in_one_line(tmp_path: Path) -> No
     """`mcp.run`, without `perdure serve`."""
     port = free_port()
     no_database(tmp_path / "tasks.db")
-    (tmp_path / "program.py").write_text(PROGRAM.format(store=store_url(tmp_path), port=port))
+    (tmp_path / "program.py").write_text(PROGRAM.format(store=store_url(tmp_path), port=port, host="127.0.0.1"))
     assert "is no SQLite database" in refusal(tmp_path, sys.executable, "program.py", port=port)
 
 
@@ -187,6 +187,29 @@ def test_a_server_that_somebody_wired_by_hand_is_refused_in_one_line(tmp_path: P
     no_database(tmp_path / "tasks.db")
     (tmp_path / "own.py").write_text(OWN_SERVER.format(store=store_url(tmp_path)))
     assert "is no SQLite database" in refusal(tmp_path, PERDURE, "serve", "own:mcp", "--stdio")
+
+
+TWO_SERVERS: Final = """\
+from perdure import Tasks, serve
+{imported}
+tasks = Tasks("sqlite:///tasks.db")
+serve(tasks.server("mine"), ["--stdio", "--store", "sqlite:///mine.db"])
+"""
+
+
+def test_only_the_server_that_is_served_gets_its_options_and_its_store_looked_at(tmp_path: Path) -> None:
+    """Others in the process are left alone, however broken their stores are."""
+    no_database(tmp_path / "other.db")
+    for imported in ('other = Tasks("sqlite:///other.db")', 'other = Tasks("sqlite:///other.db").server("other")'):
+        (tmp_path / "program.py").write_text(TWO_SERVERS.format(imported=imported))
+        assert ended(tmp_path, sys.executable, "program.py", port=0)[::2] == (0, "")
+    assert {path.name for path in tmp_path.glob("*.db")} == {"mine.db", "other.db"}
+
+
+def test_a_store_for_a_server_without_tasks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text('from mcp.server import MCPServer\nmcp = MCPServer("plain")\n')
+    line = refusal(tmp_path, PERDURE, "serve", "plain:mcp", "--store", store_url(tmp_path))
+    assert line == "--store needs a server with a Tasks, and this one has none"
 
 
 # -- hosts and ports ---------------------------------------------------------------------------------------------------
@@ -199,10 +222,43 @@ def test_a_server_without_authentication_is_not_opened_to_the_network_by_mistake
     assert not list(tmp_path.iterdir()), "nothing was made"
 
 
+def test_nor_does_a_program_that_runs_itself_open_one(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "program.py").write_text(PROGRAM.format(store=store_url(tmp_path), port=port, host="0.0.0.0"))
+    line = refusal(tmp_path, sys.executable, "program.py", port=port)
+    assert "small has no authentication, so anybody who reaches 0.0.0.0 could call it" in line
+    assert "say Tasks(…, allow_anonymous=True)" in line
+    assert not (tmp_path / "tasks.db").exists()
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["perdure serve", "mcp.run"])
+def test_what_the_program_allows_is_allowed(own: bool, tmp_path: Path) -> None:
+    """Shown by the next thing that is wrong: the host is nobody's, an address that is for documentation."""
+    host = "198.51.100.77"
+    source = PROGRAM.format(store=store_url(tmp_path), port=8000, host=host)
+    (tmp_path / "program.py").write_text(source.replace("Tasks('", "Tasks(allow_anonymous=True, store='"))
+    command = [sys.executable, "program.py"] if own else [PERDURE, "serve", "program:mcp", "--host", host]
+    assert refusal(tmp_path, *command).startswith(f"can't listen on {host}, port 8000: ")
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["perdure serve", "mcp.run"])
+def test_who_starts_a_server_without_authentication_is_told_what_protects_its_tasks(own: bool, tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "program.py").write_text(PROGRAM.format(store=store_url(tmp_path), port=port, host="127.0.0.1"))
+    command = [sys.executable, "program.py"] if own else [PERDURE, "serve", "program:mcp", "--port", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+        finally:
+            process.kill()
+    assert line == "perdure: no authentication: whoever knows a task's id may read it\n"
+
+
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        (tmp_path / "program.py").write_text(PROGRAM.format(store=store_url(tmp_path), port=port))
+        (tmp_path / "program.py").write_text(PROGRAM.format(store=store_url(tmp_path), port=port, host="127.0.0.1"))
         for command in (serving(port, store_url(tmp_path)), [sys.executable, "program.py"]):
             line = refusal(tmp_path, *command)
             assert line == f"can't listen on 127.0.0.1, port {port}: address already in use; choose another"
@@ -250,6 +306,15 @@ def test_what_a_module_asks_of_perdure_in_vain_is_said_in_one_line(tmp_path: Pat
     (tmp_path / "server.py").write_text(OWN_SERVER.format(store="tasks.db"))
     line = refusal(tmp_path, PERDURE, "serve", "server.py:mcp")
     assert line == "server.py: 'tasks.db' names no store: write sqlite:///tasks.db"
+
+
+def test_a_server_whose_lifespan_fails_has_failed(tmp_path: Path) -> None:
+    """Here: for want of its middleware."""
+    source = OWN_SERVER.format(store=store_url(tmp_path)).replace("middleware=[tasks.middleware], ", "")
+    (tmp_path / "own.py").write_text(source)
+    status, _, complaints = ended(tmp_path, PERDURE, "serve", "own:mcp", "--port", "0", port=0)
+    assert status == 3, "as uvicorn has it"
+    assert "pass middleware=[tasks.middleware] to MCPServer" in complaints
 
 
 # -- what a child is not to have ---------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from perdure.wire.extension import Lifespan, TasksExtension
 from perdure.wire.identity import Identify, by_token
 from perdure.wire.tools import Mode, TaskTool, ToolOptions
 
-from . import ports
+from . import exposure, ports
 
-__all__ = ["Tasks", "declared_tasks", "open_store"]
+__all__ = ["Tasks", "open_store", "tasks_of"]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -40,9 +40,9 @@ def open_store(url: str) -> Store:
 
 
 class Server(MCPServer[Any]):
-    """An `MCPServer` that looks at its store and its port before it runs.
+    """An `MCPServer` that looks at its store, its port and who reaches it before it runs.
 
-    One of them that can't be used is one line and no traceback.
+    What can't be used or must not be is one line and no traceback.
     """
 
     tasks: Tasks
@@ -51,12 +51,17 @@ class Server(MCPServer[Any]):
         """As `MCPServer.run`.
 
         Raises:
-            SystemExit: the store or the port can't be used; the message says why and what to do.
+            SystemExit: the store or the port can't be used, or everybody could call it; the message says what to do.
         """
+        host = kwargs.get("host", "127.0.0.1")
+        if transport != "stdio":
+            allowed = self.tasks.allow_anonymous
+            exposure.refuse(self, host, allowed=allowed, say="Tasks(…, allow_anonymous=True)")
         self.tasks.preflight()
         if transport != "stdio":
             # The SDK binds by itself, later; whoever takes the port between is told of in its words.
-            ports.close(ports.bind(kwargs.get("host", "127.0.0.1"), kwargs.get("port", 8000)))
+            ports.close(ports.bind(host, kwargs.get("port", 8000)))
+            exposure.warn(self)
         run: Callable[..., None] = super().run
         run(transport, **kwargs)
 
@@ -70,17 +75,20 @@ class Tasks(TasksExtension):
         concurrency: how many tasks this process runs at once.
         lease: how long after this worker's last sign of life others may take over its tasks.
         grace: how long running tasks may go on at a shutdown, before they are handed to others.
-        inline_timeout: how long a client that does not know tasks waits for a tool; then the call fails and the work is
-        cancelled. linger: how long a finished task stays readable after its ttl. tombstone: how long after that its
-        owner hears that it expired, rather than that there is no such task. identify: whose request it is; the default
-        reads the verified access token. tenant_claim: the claim of the token that holds the tenant, for the default
-        `identify`.
+        inline_timeout: how long one request may wait for a tool that runs inside it. Past that, a client that declared
+            tasks gets a handle after all; for any other the call fails (-32021) and the work is cancelled.
+        linger: how long a finished task stays readable after its ttl.
+        tombstone: how long after that its owner hears that it expired, rather than that there is no such task.
+        identify: whose request it is; the default reads the verified access token.
+        tenant_claim: the claim of the token that holds the tenant, for the default `identify`.
+        allow_anonymous: let the server listen beyond this machine though it has no authentication.
 
     Durations are `"500ms"`, `"30s"`, `"15m"`, `"2h"`, `"7d"`, a `timedelta`, or a number of seconds.
 
     Raises:
         StoreUnusable: the URL names no store.
         InvalidDuration: a duration is unreadable, zero or negative.
+        ConfigurationError: `concurrency` is below 1.
     """
 
     def __init__(
@@ -96,6 +104,7 @@ class Tasks(TasksExtension):
         tombstone: Duration = "1d",
         identify: Identify | None = None,
         tenant_claim: str | None = None,
+        allow_anonymous: bool = False,
     ) -> None:
         if concurrency < 1:
             raise ConfigurationError("concurrency must be at least 1")
@@ -114,6 +123,7 @@ class Tasks(TasksExtension):
             inline_timeout_ms=milliseconds(inline_timeout, what="inline_timeout"),
             identify=identify or by_token(tenant_claim),
         )
+        self.allow_anonymous = allow_anonymous
         _declared.add(self)
 
     def configure(self, *, store: str | None = None, worker: bool | None = None) -> None:
@@ -179,7 +189,8 @@ class Tasks(TasksExtension):
             poll_interval: how often clients should poll.
             max_attempts: how many workers may die running the task before it fails.
             when: a predicate on the (validated) arguments that it names; where it is false the tool runs inside the
-                request.
+                request. Past `inline_timeout` it becomes a task after all, with the tool's ttl or an hour, whichever is
+                shorter.
             prepare: a function that runs inside the request, before there is a task, and may ask the client by
                 returning an `InputRequiredResult`. It takes the tool's arguments that it names and the SDK's `Context`;
                 what it returns is stored with the task and found in `task.prepared`.
@@ -187,7 +198,8 @@ class Tasks(TasksExtension):
 
         Raises:
             InvalidDuration: a duration is unreadable, zero or negative.
-            ConfigurationError: the function can't be a task tool as it stands.
+            ConfigurationError: an option has a value that it can't have, or the function can't be a task tool as it
+                stands.
         """
         if callable(name):
             raise TypeError("Use @tasks.tool() instead of @tasks.tool")
@@ -211,9 +223,12 @@ class Tasks(TasksExtension):
 _declared: WeakSet[Tasks] = WeakSet()
 
 
-def declared_tasks() -> list[Tasks]:
-    """Every `Tasks` that this process made: what a command line has to configure that imported somebody's module."""
-    return list(_declared)
+def tasks_of(app: MCPServer[Any]) -> Tasks | None:
+    """The `Tasks` that `app` is wired with, among all of this process. They are told by their middleware.
+
+    The server's extensions are not public, and without its middleware a `Tasks` does not start.
+    """
+    return next((tasks for tasks in _declared if tasks.middleware in app.middleware), None)
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -13,8 +14,8 @@ from typing import Any, cast
 import click
 from mcp.server.mcpserver import MCPServer
 
-import perdure
 from perdure.domain.errors import PerdureError
+from perdure.wire.models import EXTENSION_VERSION
 
 from . import demo
 from .serve import run, serve_options
@@ -23,7 +24,7 @@ __all__ = ["main"]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(perdure.__version__, message=f"perdure %(version)s (tasks extension {perdure.EXTENSION_VERSION})")
+@click.version_option(version("perdure"), message=f"perdure %(version)s (tasks extension {EXTENSION_VERSION})")
 def main() -> None:
     """Durable MCP Tasks: tool calls that survive crashes, deploys and days of waiting for a person."""
 

@@ -6,28 +6,28 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
-import logging
-import os
+import socket
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import anyio
 import click
 import uvicorn
 from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import StoreUnusable
 
-from . import ports
-from .app import declared_tasks
+from . import exposure, ports, stdin
+from .app import Tasks, tasks_of
+from .leaving import Leaving
 
 __all__ = ["run", "serve", "serve_options"]
 
 _DRAIN_SECONDS = 5
 """How long open requests may go on once the server was told to stop; running tasks have their own grace after that."""
-_JOIN_SECONDS = 0.5
+_STARTUP_FAILURE = 3
+"""The exit status, as uvicorn has it."""
 
 
 def serve_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -81,67 +81,60 @@ def run(
     Raises:
         SystemExit: it can't start as asked; one line says why and what to do.
     """
-    _configure(store, worker)
-    if not stdio and app.settings.auth is None and not (allow_anonymous or _is_loopback(host)):
-        raise SystemExit(
-            f"perdure: {app.name} has no authentication, so anybody who reaches {host} could call it: "
-            "configure auth=, listen on 127.0.0.1, or say --allow-anonymous"
-        )
-    for tasks in declared_tasks():
+    tasks = tasks_of(app)
+    _configure(tasks, store, worker)
+    if not stdio:
+        allowed = allow_anonymous or (tasks is not None and tasks.allow_anonymous)
+        exposure.refuse(app, host, allowed=allowed, say="--allow-anonymous")
+    if tasks is not None:
         tasks.preflight()
     if stdio:
-        app.run("stdio")
+        _serve_stdio(app)
     else:
         _serve_http(app, host, port)
-    _leave_threads_behind()
+
+
+def _serve_stdio(app: MCPServer[Any]) -> None:
+    with stdin.ends_when_told(), Leaving() as leaving:
+        # Not `app.run`, which would look at the store once more.
+        anyio.run(leaving.last, app.run_stdio_async())
 
 
 def _serve_http(app: MCPServer[Any], host: str, port: int) -> None:
     sockets = ports.bind(host, port)
-    if app.settings.auth is None:
-        print("perdure: no authentication: whoever knows a task's id may read it", file=sys.stderr)
+    exposure.warn(app)
     where = f"[{host}]" if ":" in host else host
     print(
         f"perdure: serving {app.name} on http://{where}:{sockets[0].getsockname()[1]}/mcp", file=sys.stderr, flush=True
     )
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app.streamable_http_app(host=host), log_level="warning", timeout_graceful_shutdown=_DRAIN_SECONDS
-        )
+    config = uvicorn.Config(
+        app.streamable_http_app(host=host), log_level="warning", timeout_graceful_shutdown=_DRAIN_SECONDS
     )
     # After an orderly shutdown uvicorn raises the signal that asked for it again; for Ctrl-C that is this exception.
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), Leaving() as leaving:
+        server = _Server(config, leaving)
         server.run(sockets)
+        if not server.started:  # its lifespan failed, and uvicorn has said how; the newer ones end like this themselves
+            raise SystemExit(_STARTUP_FAILURE)
 
 
-def _leave_threads_behind() -> None:
-    """End the process though a tool still runs in a thread.
+class _Server(uvicorn.Server):
+    """uvicorn's, which ends in time."""
 
-    Nobody can stop it, its task was handed over, and the interpreter would wait for it as long as it takes.
-    """
-    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
-    for thread in others:
-        thread.join(_JOIN_SECONDS / len(others))  # idle ones end by themselves
-    if any(thread.is_alive() for thread in others):
-        logging.shutdown()
-        os._exit(0)
+    def __init__(self, config: uvicorn.Config, leaving: Leaving) -> None:
+        super().__init__(config)
+        self._leaving = leaving
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._leaving.last(super().serve(sockets))
 
 
-def _configure(store: str | None, worker: bool | None) -> None:
-    found = declared_tasks()
-    if store is not None and len(found) != 1:
-        raise SystemExit(f"perdure: --store needs a program with one Tasks, and this one has {len(found)}")
+def _configure(tasks: Tasks | None, store: str | None, worker: bool | None) -> None:
+    if tasks is None:
+        if store is not None:
+            raise SystemExit("perdure: --store needs a server with a Tasks, and this one has none")
+        return
     try:
-        for tasks in found:
-            tasks.configure(store=store, worker=worker)
+        tasks.configure(store=store, worker=worker)
     except StoreUnusable as error:
         raise SystemExit(f"perdure: {error}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
