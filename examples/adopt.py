@@ -1,4 +1,4 @@
-from perdure import Tasks
+from perdure import Tasks, serve
 
 tasks = Tasks("sqlite:///tasks.db")
 mcp = tasks.server("numbers")
@@ -10,4 +10,4 @@ def sum_of_squares(upto: int) -> int:
 
 
 if __name__ == "__main__":
-    mcp.run("streamable-http")
+    serve(mcp)

@@ -184,6 +184,7 @@ _CREATION = (
         "wire/test_inline.py::test_when_the_client_hangs_up_the_work_is_cancelled",
         "wire/test_inline.py::test_a_client_that_hangs_up_during_the_creation_leaves_no_work_behind",
         "wire/test_inline.py::test_a_call_inside_the_request_lives_an_hour_at_most_and_its_handle_says_so",
+        "wire/test_inline.py::test_a_request_that_asked_for_progress_is_shown_the_messages_of_its_task",
         "wire/test_stdio.py::test_calls_without_the_extension_run_inside_the_request",
     ),
     _must(

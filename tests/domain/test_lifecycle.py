@@ -208,7 +208,7 @@ def test_exhausted_attempts_synthesize_a_json_rpc_error_that_counts_them() -> No
     after = apply(fresh(), Finish(exhausted(3)), NOW)
     assert after.error is not None
     assert after.error.code == INTERNAL_ERROR
-    assert "died 3 times" in after.error.message
+    assert "died or went silent 3 times" in after.error.message
     assert after.message == after.error.message
 
 

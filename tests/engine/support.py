@@ -215,8 +215,8 @@ class Rigged(MemoryStore):
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
         return await self._rigged("sessions", super().sessions)
 
-    async def take_over(self, gone: Collection[str] = ()) -> int:
-        return await self._rigged("take_over", partial(super().take_over, gone))
+    async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
+        return await self._rigged("take_over", partial(super().take_over, gone, keep=keep))
 
     async def claim(self, session_id: str, handlers: Sequence[str], limit: int) -> tuple[Claim, ...]:
         return await self._rigged("claim", partial(super().claim, session_id, handlers, limit))

@@ -1,6 +1,7 @@
 """JSON as it lies in a store."""
 
 import json
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -110,3 +111,10 @@ def test_depth_is_what_counts_and_not_the_number_of_brackets() -> None:
     wide: JSON = [{"a": [n]} for n in range(500)]
     assert decode(encode(wide)) == wide
     assert decode(encode("[{" * 500)) == "[{" * 500
+
+
+@pytest.mark.parametrize("value", [1, None, {"pct": 5}, ["a"]])
+def test_what_is_no_text_is_refused_where_text_is_wanted(value: object) -> None:
+    """A number would be bound as it is and come back as text: another key than the one that was asked under."""
+    with pytest.raises(NotStorable, match=type(value).__name__):
+        plain(cast("str", value))

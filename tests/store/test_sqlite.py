@@ -441,3 +441,24 @@ async def test_when_the_disk_fills_up_nobody_is_told_a_success_and_it_works_agai
     created.append(await store.create(new_task()))
     await store.close()
     await assert_all_are_there_and_the_file_is_sound(path, clock, created)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+async def test_a_file_that_is_taken_away_takes_no_more_tasks(
+    opened: SQLiteStore, path: Path, caplog: pytest.LogCaptureFixture, suffix: str, replaced: bool
+) -> None:
+    """SQLite would go on writing into it, and every handle would be known to this process alone."""
+    created = await opened.create(new_task())
+    file = path.with_name(path.name + suffix)
+    file.rename(path.with_name("elsewhere"))
+    if replaced:
+        file.touch()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="gone"):
+            await opened.create(new_task())
+    assert "removed or replaced" in caplog.text
+    file.unlink(missing_ok=True)
+    path.with_name("elsewhere").rename(file)
+    await opened.create(new_task())
+    assert await opened.get(ADA, created.id) == created

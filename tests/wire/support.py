@@ -18,6 +18,7 @@ from typing import Any, Final
 import httpx2
 import uvicorn
 from mcp.server.mcpserver import MCPServer
+from starlette.applications import Starlette
 
 from perdure import Tasks
 from perdure.store.clock import Clock
@@ -240,9 +241,16 @@ async def replica(scene: Stage) -> AsyncGenerator[Client]:
 @asynccontextmanager
 async def serving(mcp: MCPServer[Any]) -> AsyncGenerator[tuple[httpx2.AsyncClient, str]]:
     """`mcp` over HTTP on a free port of loopback, in this event loop: a client and the URL."""
+    async with hosting(mcp.streamable_http_app()) as (http, url):
+        yield http, f"{url}/mcp"
+
+
+@asynccontextmanager
+async def hosting(app: Starlette) -> AsyncGenerator[tuple[httpx2.AsyncClient, str]]:
+    """Any application likewise: a client and the URL of its root, without a slash at the end."""
     with closing(socket.socket(proto=socket.IPPROTO_TCP)) as listener:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(mcp.streamable_http_app(), log_config=None, lifespan="on", ws="none")
+        config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none")
         config.load()
         server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
@@ -251,7 +259,7 @@ async def serving(mcp: MCPServer[Any]) -> AsyncGenerator[tuple[httpx2.AsyncClien
                 await server.startup([listener])
             stack.push_async_callback(_stop, server)
             http = await stack.enter_async_context(_http())
-            yield http, f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+            yield http, f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def _http() -> httpx2.AsyncClient:

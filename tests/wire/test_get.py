@@ -131,7 +131,7 @@ async def test_a_task_whose_workers_all_died_fails_and_says_so(tmp_path: Path) -
             await up.store.take_over([session.id])
         task = (await up.client.get(task_id)).result
     assert (task["status"], task["error"]["code"]) == ("failed", -32603)
-    assert "died 2 times" in task["statusMessage"]
+    assert "died or went silent 2 times" in task["statusMessage"]
 
 
 async def test_a_result_survives_its_server(tmp_path: Path, tools: Tools) -> None:

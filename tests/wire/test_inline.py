@@ -15,9 +15,9 @@ from perdure.domain.model import NewTask, Operation, Task
 from perdure.engine.runtime import Options, Runtime
 from perdure.store.sqlite import SQLiteStore
 from perdure.wire.identity import ANONYMOUS
-from perdure.wire.inline import Inline
-from tests.support import eventually
-from tests.wire.envelopes import INPUT, JSON, NOTHING, TASKS, envelope, headers
+from perdure.wire.inline import Caller, Inline
+from tests.support import PATIENCE, eventually
+from tests.wire.envelopes import INPUT, JSON, NOTHING, TASKS, envelope, headers, meta
 from tests.wire.support import Client, Reply, Stage, dump, serving, stage, tasks_on
 from tests.wire.tools import ENTRY, FORM, Form, Tools
 
@@ -136,11 +136,15 @@ async def test_a_client_that_knows_tasks_may_come_back_for_a_call_it_made_withou
 
 
 async def test_past_the_deadline_the_client_hears_what_it_lacks_and_the_work_is_cancelled(
-    tmp_path: Path, tools: Tools
+    tmp_path: Path, tools: Tools, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with stage(tmp_path, tools.declare, inline_timeout="300ms") as up:
         reply = await up.client.call("gated", capabilities=NOTHING)
         assert reply.required == TASKS
+        assert reply.error["message"].startswith("The tool did not finish within 0.3 s, and the client did not declare")
+        [row] = dict(up.dump())["task"]
+        assert "Tool 'gated' did not finish within 0.3 s" in caplog.text
+        assert row[1] not in caplog.text
         await eventually(lambda: statuses(up) == ["cancelled"], "the work went on")
         assert tools.ended == ["cancelled"]
 
@@ -216,13 +220,16 @@ async def test_a_client_that_hangs_up_during_the_creation_leaves_no_work_behind(
         )
 
 
+async def no_one(_count: int, _message: str) -> None: ...
+
+
 async def test_what_fails_in_the_cleanup_never_hides_that_the_call_was_cancelled(tmp_path: Path) -> None:
     """The task that is to be cancelled is not even there."""
     store = Slow(f"sqlite:///{tmp_path / 'tasks.db'}", creates=False)
     runtime = Runtime(store, {}, Options(worker=False))
     new = NewTask(id=ids.mint(secrets.token_bytes), owner=ANONYMOUS, operation=Operation("tools/call", "gated", {}))
     async with runtime.running():
-        call = asyncio.create_task(Inline(runtime, 60_000).start(new, declared=False))
+        call = asyncio.create_task(Inline(runtime, 60_000).start(new, Caller(frozenset(), declared=False, show=no_one)))
         await store.creating.wait()
         call.cancel()
         await asyncio.wait([call])
@@ -247,6 +254,35 @@ async def test_a_small_call_of_a_client_that_knows_tasks_runs_inside_the_request
     result = (await scene.client.call("sized", {"n": 1})).result
     assert result["structuredContent"] == {"result": "1"}
     assert len(await asyncio.gather(*(scene.client.call("sized", {"n": n}) for n in (-1, 0, 1)))) == 3
+
+
+async def test_a_request_that_asked_for_progress_is_shown_the_messages_of_its_task(tmp_path: Path) -> None:
+    gates = {"one": asyncio.Event(), "two": asyncio.Event()}
+
+    async def tool(task: TaskContext) -> str:
+        for message, gate in gates.items():
+            await task.report_progress(1, 2, message)
+            await gate.wait()
+        return "done"
+
+    async with stage(tmp_path, lambda tasks: tasks.tool()(tool) and None) as up:
+        params: JSON = {"name": "tool", "_meta": {**meta(NOTHING), "progressToken": "mine"}}
+        body = envelope("tools/call", params)
+        seen: list[JSON] = []
+        async with (
+            asyncio.timeout(PATIENCE),
+            up.http.stream("POST", up.client.url, json=body, headers=headers(body)) as r,
+        ):
+            async for line in r.aiter_lines():
+                if line.startswith("data: {"):
+                    seen.append(json.loads(line.removeprefix("data: ")))
+                    gates.get(seen[-1].get("params", {}).get("message"), asyncio.Event()).set()
+        *shown, answer = seen
+        assert [note["params"] for note in shown] == [
+            {"progressToken": "mine", "progress": 1, "message": "one"},
+            {"progressToken": "mine", "progress": 2, "message": "two"},
+        ]
+        assert answer["result"]["structuredContent"] == {"result": "done"}
 
 
 async def test_many_calls_wait_at_once(scene: Stage) -> None:

@@ -120,6 +120,26 @@ async def test_a_server_without_the_extension_is_refused_with_what_to_do(tmp_pat
     assert not (tmp_path / "tasks.db").exists()
 
 
+async def report(size: str) -> str:
+    return size
+
+
+@pytest.mark.parametrize(("by_hand", "ordinary_first"), [(False, True), (True, True), (True, False)])
+async def test_a_task_tool_and_an_ordinary_one_of_the_same_name_are_refused_at_the_start(
+    tmp_path: Path, by_hand: bool, ordinary_first: bool
+) -> None:
+    """The ordinary one would be listed, and the task tool called."""
+    tasks = Tasks(f"sqlite:///{tmp_path / 'tasks.db'}")
+    mcp = MCPServer("wire", **tasks.wiring(None, {})) if by_hand else tasks.server("wire")
+    declarations = [lambda: mcp.tool("report")(plain), lambda: tasks.tool()(report)]
+    for declare in declarations if ordinary_first else reversed(declarations):
+        declare()
+    with pytest.raises(ConfigurationError, match="A task tool and an ordinary one are both named 'report'"):
+        async with tasks.lifespan(mcp):
+            pass
+    assert not (tmp_path / "tasks.db").exists()
+
+
 async def test_a_server_without_the_lifespan_says_once_what_to_do_and_serves_no_task(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,16 +1,16 @@
 """Input before there is a task: every round is over, and only then is anything created (contract 2)."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from perdure import SyncTaskContext, TaskContext, Tasks
+from perdure import ConfigurationError, SyncTaskContext, TaskContext, Tasks
 from tests.wire.envelopes import INPUT, JSON, NOTHING, TASKS
 from tests.wire.support import stage
 from tests.wire.tools import Form
@@ -156,6 +156,36 @@ async def test_a_preparation_may_refuse(tmp_path: Path) -> None:
         assert "not today" in refused.text
         assert (await up.client.call("firmly", {"how": "no"})).error == {"code": -32099, "message": "no"}
         assert up.dump() == before
+
+
+async def test_a_preparation_that_refuses_arguments_does_so_in_the_tools_name(tmp_path: Path) -> None:
+    def inner(n: Annotated[int, Field(le=5)]) -> int:
+        return n
+
+    async with stage(tmp_path, lambda tasks: tasks.tool("doubled", prepare=inner)(lambda_free) and None) as up:
+        refused = await up.client.call("doubled", {"n": 9})
+        assert refused.result["isError"] is True
+        assert refused.text.startswith("Error executing tool doubled: 1 validation error for doubledArguments\nn\n")
+        assert "inner" not in refused.text
+        assert (await up.client.finish("doubled", {"n": 5}))["result"]["structuredContent"] == {"result": 10}
+
+
+async def test_what_a_preparation_crashed_with_stays_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage(tmp_path, lambda tasks: tasks.tool("doubled", prepare=prepare_crash)(lambda_free) and None) as up:
+        assert (await up.client.call("doubled", {"n": 1})).text == "Error executing tool doubled"
+    assert "RuntimeError: secret" in caplog.text
+
+
+def test_a_preparation_that_names_an_argument_that_there_is_not_is_refused_at_declaration(tmp_path: Path) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    with pytest.raises(ConfigurationError, match="prepare names an argument 'm', which the tool lacks; it has 'n'"):
+        tasks.tool(prepare=other_argument)(lambda_free)
+
+
+def other_argument(m: int) -> int:
+    return m
 
 
 async def test_a_plain_function_prepares_a_plain_tool(tmp_path: Path) -> None:

@@ -271,6 +271,36 @@ async def test_a_form_whose_model_is_not_flat_is_the_tools_error(tmp_path: Path)
         assert (task["status"], task["result"]["isError"]) == ("completed", True)
 
 
+async def test_a_form_without_a_model_is_the_tools_error_and_says_what_it_takes(tmp_path: Path) -> None:
+    wrong: list[Any] = [None, Form(ok=True), dict[str, str]]
+
+    async def tool(task: TaskContext) -> None:
+        for schema in wrong:
+            with pytest.raises(TypeError, match="a pydantic model class, not"):
+                await task.elicit("form", "Well?", schema)
+
+    async with stage(tmp_path, lambda tasks: tasks.tool()(tool) and None) as up:
+        assert (await up.client.finish("tool"))["result"]["isError"] is False
+
+
+async def test_two_questions_under_one_key_fail_the_task_and_the_log_names_tool_and_key(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tool(task: TaskContext) -> None:
+        for message in ("Who?", "Why?"):
+            await task.elicit("form", message, Form)
+
+    async with stage(tmp_path, lambda tasks: tasks.tool()(tool) and None) as up:
+        task_id, _ = await asked(up, "tool")
+        await up.client.update(task_id, {"form": FORM})
+        task = await up.client.until(task_id)
+        assert (task["status"], task["error"]["code"]) == ("failed", -32603)
+        assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+            "Tool 'tool' asked a different question under the key 'form'"
+        ]
+        assert task_id not in caplog.text
+
+
 async def test_keys_are_any_text_that_json_can_carry(tmp_path: Path) -> None:
     keys = ["", " ", "😀", "a" * 1000, "__proto__", "taskId", "\u0000"]
 

@@ -204,6 +204,44 @@ async def test_a_result_without_json_form_is_a_tool_error_or_json_and_the_server
         assert (await up.client.finish("structured"))["status"] == "completed"
 
 
+class Measured(BaseModel):
+    value: float
+
+
+async def nan_alone() -> float:
+    return float("nan")
+
+
+async def infinity_inside() -> dict[str, float]:
+    return {"value": float("-inf")}
+
+
+async def nan_in_a_model() -> Measured:
+    return Measured(value=float("nan"))
+
+
+async def nan_in_a_whole_result() -> CallToolResult:
+    return CallToolResult(content=[], structured_content={"values": [1.0, float("nan")]})
+
+
+async def infinity_in_meta() -> CallToolResult:
+    return CallToolResult(content=[], _meta={"com.example/cost": float("inf")})
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [nan_alone, infinity_inside, nan_in_a_model, nan_in_a_whole_result, infinity_in_meta],
+    ids=lambda fn: fn.__name__,
+)
+async def test_a_number_without_json_form_is_a_tool_error_and_never_null(
+    tmp_path: Path, fn: Callable[..., Any]
+) -> None:
+    task = await outcome(tmp_path, fn)
+    assert (task["status"], task["result"]["isError"]) == ("completed", True)
+    assert "can't be represented as JSON" in task["result"]["content"][0]["text"]
+    assert "structuredContent" not in task["result"]
+
+
 # -- exceptions --------------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +385,39 @@ async def test_a_plain_function_has_the_same_verbs_and_they_block(tmp_path: Path
     assert "MainThread" not in threads
 
 
+@pytest.mark.parametrize(
+    ("progress", "shown"),
+    [((1, 2, "half"), "half"), ((1, 2), "1/2"), ((0.1 + 0.2,), "0.3"), ((1_234_567.0, 2e6, ""), "1234567/2000000")],
+)
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_progress_becomes_the_status_message(
+    tmp_path: Path, progress: tuple[Any, ...], shown: str, plain: bool
+) -> None:
+    async def coroutine(task: TaskContext) -> None:
+        await task.report_progress(*progress)
+        await task.list_roots()
+
+    def function(task: SyncTaskContext) -> None:
+        task.report_progress(*progress)
+        task.list_roots()
+
+    async with stage(tmp_path, lambda tasks: tasks.tool("tool")(function if plain else coroutine) and None) as up:
+        task = await up.client.until(await up.client.start("tool"), "input_required")
+        assert task["statusMessage"] == shown
+
+
+@pytest.mark.parametrize("name", ["request_context", "session", "request_id", "headers", "client_capabilities"])
+async def test_what_belongs_to_a_request_says_so_to_the_author_and_not_to_the_client(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tool(task: TaskContext) -> None:
+        getattr(task, name)
+
+    task = await outcome(tmp_path, tool)
+    assert task["result"]["content"][0]["text"] == "Error executing tool tool"
+    assert "a task outlives its request: say what the client should see by task.report" in caplog.text
+
+
 async def test_a_plain_function_that_declines_is_a_tool_error(tmp_path: Path) -> None:
     def tool(task: SyncTaskContext) -> None:
         task.decline("no ink")
@@ -390,6 +461,26 @@ def test_a_context_of_the_wrong_kind_is_refused_at_declaration(tmp_path: Path, f
     tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
     with pytest.raises(ConfigurationError, match=r"annotate '\w+' with \w*TaskContext"):
         tasks.tool()(fn)
+
+
+def test_an_optional_context_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    with pytest.raises(ConfigurationError, match="annotate 'task' with TaskContext itself, without Optional"):
+        tasks.tool()(optional)
+
+
+async def bare(n: int, task) -> None: ...  # pyright: ignore[reportMissingParameterType, reportUnknownParameterType] - the mistake
+
+
+async def another_task(task: str) -> str:
+    return task
+
+
+def test_a_task_without_annotation_is_refused_since_clients_would_have_to_pass_it(tmp_path: Path) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    with pytest.raises(ConfigurationError, match=r"'task' has no annotation.*TaskContext"):
+        tasks.tool()(bare)  # pyright: ignore[reportUnknownArgumentType] - the mistake
+    tasks.tool()(another_task)
 
 
 def resolver() -> int:
@@ -443,6 +534,13 @@ def test_an_option_that_can_not_be_is_refused_when_the_tool_is_declared(
         tasks.tool(**wrong)
 
 
+def test_an_option_that_there_is_not_is_named_with_those_that_there_are(tmp_path: Path) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    wrong: dict[str, Any] = {"tll": "1m"}
+    with pytest.raises(ConfigurationError, match=r"no option 'tll'.* name, title, description"):
+        tasks.tool(**wrong)(named)
+
+
 def test_a_bare_decorator_is_refused(tmp_path: Path) -> None:
     tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
     with pytest.raises(TypeError, match=r"tasks\.tool\(\)"):
@@ -482,6 +580,32 @@ async def test_when_sees_the_validated_arguments_that_it_names(tmp_path: Path) -
         assert (await up.client.call("large", {"order": order, "n": "5"})).result["resultType"] == "complete"
         assert (await up.client.call("never", {"order": order})).result["resultType"] == "complete"
     assert seen == [(Order(kind="tea", count=1), 9), (Order(kind="tea", count=1), 5), ["n", "order", "unused"]]
+
+
+def another(m: int) -> bool:
+    return m > 1
+
+
+def one_more(n: int, *, m: int) -> bool:
+    return n > m
+
+
+def by_default(n: int, limit: int = 5) -> bool:
+    return n > limit
+
+
+@pytest.mark.parametrize("when", [another, one_more])
+def test_a_when_that_names_an_argument_that_there_is_not_is_refused_at_declaration(
+    tmp_path: Path, when: Callable[..., bool]
+) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    with pytest.raises(ConfigurationError, match="when names an argument 'm', which the tool lacks; it has 'n'"):
+        tasks.tool(when=when)(by_n)
+    tasks.tool(when=by_default)(by_n)
+
+
+async def by_n(n: int) -> int:
+    return n
 
 
 async def test_a_when_that_breaks_is_a_tool_error_and_nothing_is_stored(tmp_path: Path) -> None:

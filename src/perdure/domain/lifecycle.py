@@ -178,7 +178,7 @@ def exhausted(attempts: int) -> Failed:
 
     Nobody can say why they did, only that going on would kill the next one too.
     """
-    text = f"The worker that ran the task died {attempts} times; giving up"
+    text = f"The worker that ran the task died or went silent {attempts} times; giving up"
     return Failed(Failure(INTERNAL_ERROR, text), text)
 
 

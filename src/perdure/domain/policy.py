@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from .errors import InvalidDuration
 
-__all__ = ["Duration", "expires_at", "extended_ttl", "milliseconds", "renew_every"]
+__all__ = ["Duration", "due_at_once", "expires_at", "extended_ttl", "milliseconds", "renew_every"]
 
 Duration = str | int | float | timedelta
 """How users write a span of time: `"500ms"`, `"30s"`, `"15m"`, `"2h"`, `"7d"`, `"2w"`, a `timedelta`, or seconds."""
@@ -49,6 +49,14 @@ def _read(duration: Duration) -> float | None:
         return float(match[1]) * _UNITS[match[2]] if match else None
     # bool is an int to Python, but `ttl=True` is a mistake and never a second.
     return None if isinstance(duration, bool) else duration * 1000
+
+
+def due_at_once(now: int) -> int:
+    """When a run is due that may start at once: in the order of `now`, and past on every clock.
+
+    Several processes compare it with their own readings, and the one that wrote it may have been a day ahead.
+    """
+    return now - _LONGEST
 
 
 def expires_at(created_at: int, ttl_ms: int | None) -> int | None:

@@ -110,13 +110,13 @@ def _exists(pid: int) -> bool:
 class Neighbours:
     """Watches the sessions of all workers on the store, and frees what dead ones held.
 
-    `keep_own` prolongs the watcher's own lease, and is called before anything is taken over. After the event loop stood
-    still for longer than the lease (a tool that computes on it, a laptop that slept), the own lease has lapsed like
-    those of the dead, and this watcher is usually the first to run again: without it, a worker would take its own runs
-    over, and each would lose an attempt.
+    `keep_own` prolongs the watcher's own lease and names it; it is called before anything is taken over. After the
+    event loop stood still for longer than the lease (a tool that computes on it, a laptop that slept), the own lease
+    has lapsed like those of the dead, and this watcher is usually the first to run again: without it, a worker would
+    take its own runs over, and each would lose an attempt.
     """
 
-    def __init__(self, store: Store, keep_own: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, store: Store, keep_own: Callable[[], Awaitable[str]]) -> None:
         self._store = store
         self._keep_own = keep_own
 
@@ -126,8 +126,9 @@ class Neighbours:
         dead = [session.id for session, lapsed in sessions if not lapsed and gone(session.info)]
         if not dead and not any(lapsed for _, lapsed in sessions):
             return 0
-        await self._keep_own()
-        freed = await self._store.take_over(dead)
+        own = await self._keep_own()
+        # Named besides: on a slow disk the renewal's own commit may take longer than the lease that it prolongs.
+        freed = await self._store.take_over(dead, keep=own)
         if freed:
             logger.info("took over %d runs of dead workers", freed)
         return freed

@@ -125,7 +125,7 @@ class Worker:
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:
             heartbeat = group.create_task(self._keep_lease())
-            neighbours = group.create_task(lease.Neighbours(self._store, self._renew).watch())
+            neighbours = group.create_task(lease.Neighbours(self._store, self._keep_own).watch())
             claiming = group.create_task(self._keep_claiming(group))
             await self._stopping.wait()
             neighbours.cancel()
@@ -180,6 +180,10 @@ class Worker:
             for seq, running in tuple(self._held.items()):
                 if await self._is_over(running.run.claim.task):
                     self._tell(seq, Stop.LOST)
+
+    async def _keep_own(self) -> str:
+        await self._renew()
+        return self._session
 
     async def _is_over(self, task: Task) -> bool:
         """Whether a running task has ended behind our back: another process may have found that its ttl ran out."""

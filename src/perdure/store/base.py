@@ -131,9 +131,10 @@ class Store(Protocol):
         """All sessions, each with whether its lease has lapsed."""
         ...
 
-    async def take_over(self, gone: Collection[str] = ()) -> int:
+    async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
         """Free the runs of all lapsed sessions and of those in `gone`, whose processes are known to be dead.
 
+        The session `keep` is the caller's own and is left alone, lapsed or not.
         Each freed run has lost one attempt; one that has none left fails its task (`lifecycle.exhausted`). Returns how
         many runs were freed or failed. Any number of replicas may call this at once; each run is freed once.
         """

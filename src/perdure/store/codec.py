@@ -60,11 +60,13 @@ def _children(node: JSON) -> Iterable[JSON]:
 
 
 def plain(text: str) -> str:
-    """`text` itself, if UTF-8 can carry it.
+    """`text` itself, if it is text and UTF-8 can carry it.
 
     Raises:
-        NotStorable: there is a lone surrogate in it.
+        NotStorable: there is a lone surrogate in it, or it is no text: a key of 1 would come back as "1", another key.
     """
+    if not isinstance(cast("object", text), str):
+        raise NotStorable(f"Text was expected, and a {type(text).__name__} can't be stored as such")
     encode(text)
     return text
 

@@ -97,7 +97,9 @@ class MemoryStore:
         task = lifecycle.created(self._t.seq, new, self._clock())
         self._t.tasks[task.seq] = task
         self._t.ids[task.id] = task.seq
-        self._t.runs[task.seq] = _Run(task.operation.handler, new.max_attempts, due_at=task.created_at)
+        self._t.runs[task.seq] = _Run(
+            task.operation.handler, new.max_attempts, due_at=policy.due_at_once(task.created_at)
+        )
         self._t.journals[task.seq] = {}
         self._announce(task, runnable=True)
         return deepcopy(task)
@@ -115,7 +117,7 @@ class MemoryStore:
         journal |= {key: replace(entry, response=decode(encode(entry.response))) for key, entry in accepted.items()}
         still = inputs.outstanding(journal)
         if not still:
-            self._t.runs[task.seq].due_at = self._clock()
+            self._t.runs[task.seq].due_at = policy.due_at_once(self._clock())
         return deepcopy(self._apply(task, lifecycle.on_answers(still)))
 
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
@@ -150,9 +152,9 @@ class MemoryStore:
         now = self._clock()
         return tuple((deepcopy(session), session.expires_at <= now) for session in self._t.sessions.values())
 
-    async def take_over(self, gone: Collection[str] = ()) -> int:
+    async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
         now = self._clock()
-        dead = {s.id for s in self._t.sessions.values() if s.expires_at <= now or s.id in gone}
+        dead = {s.id for s in self._t.sessions.values() if s.id != keep and (s.expires_at <= now or s.id in gone)}
         for session_id in dead:
             del self._t.sessions[session_id]
         held = [(seq, run) for seq, run in self._t.runs.items() if run.session in dead]
@@ -261,7 +263,7 @@ class MemoryStore:
         if end is not None:
             self._apply(self._t.tasks[seq], end)
             return
-        run.session, run.due_at = None, self._clock()
+        run.session, run.due_at = None, policy.due_at_once(self._clock())
         self._announce(self._t.tasks[seq], runnable=True)
 
     def _apply(self, task: Task, event: lifecycle.Event) -> Task:

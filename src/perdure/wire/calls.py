@@ -7,7 +7,7 @@ rounds of input before there is a task; and the handle leaves only once the task
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pydantic_core
@@ -15,6 +15,7 @@ from mcp.server.context import HandlerResult
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp_types import CallToolRequestParams, InputRequiredResult
+from pydantic import ValidationError
 
 from perdure.domain import ids
 from perdure.domain.errors import NotStorable
@@ -25,7 +26,7 @@ from perdure.store.codec import decode, encode
 from . import render
 from .capabilities import declares_tasks, input_kinds
 from .errors import missing_extension
-from .inline import Inline
+from .inline import Caller, Inline
 from .models import RequestContext
 from .tools import CALL, TaskTool, error_result, log_failure
 
@@ -57,9 +58,9 @@ class Calls:
         declared = declares_tasks(ctx)
         if tool.options.mode == "task" and not declared:
             raise missing_extension()
+        caller = Caller(input_kinds(ctx), declared, _shows_progress(ctx))
         if params.request_state is not None and self._inline.owns(params.request_state):
-            state, responses = params.request_state, params.input_responses
-            return await self._inline.carry_on(owner, state, responses, input_kinds(ctx), declared=declared)
+            return await self._inline.carry_on(owner, params.request_state, params.input_responses, caller)
         arguments: dict[str, Any] = params.arguments or {}
         try:
             as_task = tool.wants_task(tool.validate(arguments)) and declared
@@ -69,9 +70,9 @@ class Calls:
             return error_result(str(error))
         if isinstance(prepared, InputRequiredResult):
             return prepared
-        new = _new_task(tool, arguments, prepared, owner, input_kinds(ctx))
+        new = _new_task(tool, arguments, prepared, owner, caller.kinds)
         if not as_task:
-            return await self._inline.start(new, declared=declared)
+            return await self._inline.start(new, caller)
         return render.created(await self._runtime.store.create(new))
 
     async def _prepare(
@@ -81,7 +82,13 @@ class Calls:
         if tool.options.prepare is None:
             return None
         context: Context[Any, Any] = Context(request_context=ctx, mcp_server=self._server(), input_params=params)
-        value = await tool.options.prepare.run(arguments, context)
+        try:
+            value = await tool.options.prepare.run(arguments, context)
+        except ToolError as error:
+            refused = error.__cause__
+            if isinstance(refused, ValidationError) and not isinstance(error, UnexpectedToolError):
+                raise _unfit(tool, refused) from error
+            raise
         return value if isinstance(value, InputRequiredResult) else _storable(tool, value)
 
 
@@ -95,6 +102,21 @@ def _storable(tool: TaskTool, value: object) -> JSON:
         return decode(encode(cast("JSON", pydantic_core.to_jsonable_python(value))))
     except (NotStorable, pydantic_core.PydanticSerializationError, ValueError) as error:
         raise UnexpectedToolError(f"Error executing tool {tool.name}") from error
+
+
+def _unfit(tool: TaskTool, error: ValidationError) -> ToolError:
+    """What `prepare` has against the arguments, as if the tool had: clients know of no other function."""
+    text = str(error).replace(error.title, f"{tool.name}Arguments", 1)
+    return ToolError(f"Error executing tool {tool.name}: {text}")
+
+
+def _shows_progress(ctx: RequestContext) -> Callable[[int, str], Awaitable[None]]:
+    """Shows messages as progress of the request; the SDK drops them if it carries no token."""
+
+    async def show(count: int, message: str) -> None:
+        await ctx.session.report_progress(count, message=message)
+
+    return show
 
 
 def _new_task(

@@ -2,12 +2,14 @@
 
 It is a subclass so that the SDK injects it by annotation, as it does with its own. There are two: `TaskContext` for
 coroutine functions, and `SyncTaskContext` for plain functions, which run in a thread; the verbs have the same names
-there and block. What belongs to a request (session, headers, progress) is not available: the task outlives its request.
+there and block. What belongs to a request (session, headers, log) is not available: the task outlives its request. Only
+`report_progress` has a meaning without one, and becomes the status message.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -17,6 +19,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CreateMessageResult, CreateMessageResultWithTools, ListRootsResult, SamplingMessage
 from pydantic import BaseModel, PrivateAttr, ValidationError
 
+from perdure.domain.errors import ConfigurationError, InputKeyReused
 from perdure.domain.model import JSON, Owner
 from perdure.engine.run import Run
 
@@ -24,6 +27,8 @@ from .capabilities import kind_of, unsupported_input
 from .questions import Answer, Elicit, ElicitUrl, ListRoots, Question, Sample
 
 __all__ = ["SyncTaskContext", "TaskContext"]
+
+logger = logging.getLogger(__name__)
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 Sampled = CreateMessageResult | CreateMessageResultWithTools
@@ -67,6 +72,19 @@ class _Base(Context[Any, Any]):
         return self._state
 
     @property
+    def request_context(self) -> NoReturn:
+        """Not there. What the SDK's `Context` gets from it is not either: session, headers, ids, log messages.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            "Session, headers, request id and log messages belong to a request, and a task outlives its request: say "
+            "what the client should see by task.report(message), and read the request in a function that you pass as "
+            "prepare="
+        )
+
+    @property
     def cancelled(self) -> bool:
         """Whether somebody asked the task to stop. What the tool then returns or raises decides how the task ends."""
         return self._run.cancelled
@@ -87,8 +105,19 @@ class _Base(Context[Any, Any]):
         for request in requests.values():
             if (kind := kind_of(request)) not in self._run.claim.task.accepts:
                 raise unsupported_input(kind)
-        answers = await self._run.ask(requests)
+        try:
+            answers = await self._run.ask(requests)
+        except InputKeyReused as reused:
+            # Here, since from here on the error may get lost: side by side with another question, or in an `except`.
+            name = self._run.claim.task.operation.name
+            logger.warning("Tool %r asked a different question under the key %r", name, reused.key)
+            raise
         return {key: _read(key, question, answers[key]) for key, question in questions.items()}
+
+
+def _progress(progress: float, total: float | None, message: str | None) -> str:
+    """Progress in words: `message`, or the numbers as people write them."""
+    return message or (f"{progress:.15g}" if total is None else f"{progress:.15g}/{total:.15g}")
 
 
 def _read(key: str, question: Question, response: JSON) -> object:
@@ -119,6 +148,10 @@ class TaskContext(_Base):
     async def report(self, message: str) -> None:
         """Show `message` as the task's status message. It may be shown to people; it replaces the one before."""
         await self._report(message)
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """As the SDK's, so that a tool which calls it can become a task: shows `message`, or "1/2"."""
+        await self._report(_progress(progress, total, message))
 
     async def elicit(  # pyright: ignore[reportIncompatibleMethodOverride] - a task's question needs a key that lasts
         self, key: str, message: str, schema: type[ModelT]
@@ -170,6 +203,12 @@ class SyncTaskContext(_Base):
     def report(self, message: str) -> None:
         """As `TaskContext.report`."""
         from_thread.run(self._report, message)
+
+    def report_progress(  # pyright: ignore[reportIncompatibleMethodOverride] - plain functions can't await
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """As `TaskContext.report_progress`."""
+        self.report(_progress(progress, total, message))
 
     def elicit(  # pyright: ignore[reportIncompatibleMethodOverride] - as in TaskContext
         self, key: str, message: str, schema: type[ModelT]

@@ -25,7 +25,7 @@ from perdure.domain.model import JSONObject
 
 from .models import EXTENSION
 
-__all__ = ["UNAVAILABLE", "missing_capability", "missing_extension", "to_mcp", "translated"]
+__all__ = ["UNAVAILABLE", "missing_capability", "missing_extension", "out_of_time", "to_mcp", "translated"]
 
 UNAVAILABLE: Final = -32000
 """Out of capacity, or the store can't be reached: the same request may succeed after `data.retryAfterMs`."""
@@ -56,6 +56,14 @@ def missing_capability(required: JSONObject, message: str) -> MCPError:
     return MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, message, {"requiredCapabilities": required})
 
 
-def missing_extension() -> MCPError:
+def missing_extension(message: str = f"Missing required client capability: {EXTENSION}") -> MCPError:
     """-32021 for a request that needs the Tasks extension and did not declare it."""
-    return missing_capability({"extensions": {EXTENSION: {}}}, f"Missing required client capability: {EXTENSION}")
+    return missing_capability({"extensions": {EXTENSION: {}}}, message)
+
+
+def out_of_time(seconds: float) -> MCPError:
+    """-32021 for a call that would have had to become a task by now, of a client that did not declare the extension."""
+    return missing_extension(
+        f"The tool did not finish within {seconds:g} s, and the client did not declare the tasks extension "
+        f"({EXTENSION}), with which it could wait"
+    )

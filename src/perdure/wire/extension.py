@@ -152,6 +152,7 @@ class TasksExtension(Extension):
         """Runs the engine while the server lives. May be entered several times at once; the last one out stops it."""
         self._check_wiring(server)
         self.bind(server)
+        await self._check_names(server)
         await self._enter()
         try:
             yield {}
@@ -183,6 +184,15 @@ class TasksExtension(Extension):
                 "The server lacks the middleware of its Tasks, without which requests go unchecked: pass "
                 "middleware=[tasks.middleware] to MCPServer, or make the server by tasks.server(name)"
             )
+
+    async def _check_names(self, server: MCPServer[Any]) -> None:
+        """The SDK keeps the first of two tools with one name, so that one would be listed and the other one called."""
+        for listed in await server.list_tools():
+            tool = self._tools.get(listed.name)
+            if tool is not None and not tool.is_listed_as(listed):
+                raise ConfigurationError(
+                    f"A task tool and an ordinary one are both named {listed.name!r}: rename one of them"
+                )
 
     def _check_started(self) -> None:
         """A server that lacks the lifespan comes up all the same, so its requests are where it can be told.

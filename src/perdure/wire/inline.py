@@ -10,13 +10,16 @@ work is cancelled: a result that nobody can fetch is not worth its cost. For the
 at most, whatever its tool says. A client that knows tasks, and whose call took longer than it may, gets the handle
 after all, with that ttl in it: the store has no way to give a task a longer one.
 
+Meanwhile the task's messages go out as progress of the request, if it asked for that; some may be folded into the next.
+
 A store that is away for a moment costs time only, as everywhere; the deadline bounds it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -33,9 +36,11 @@ from perdure.engine.runtime import Runtime
 
 from . import answers, render
 from .capabilities import kind_of, unsupported_input
-from .errors import missing_extension
+from .errors import out_of_time
 
-__all__ = ["Inline"]
+__all__ = ["Caller", "Inline"]
+
+logger = logging.getLogger(__name__)
 
 _STATE_PREFIX: Final = "perdure/inline:"
 _LOOK_EVERY: Final = 0.25
@@ -45,11 +50,25 @@ _LONGEST_MS: Final = 3_600_000
 _CLEANUP: Final = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who waits.
+
+    `kinds`: the input that it can give. `declared`: it knows tasks, so what takes longer than it may becomes one after
+    all. `show`: takes a message of the task, and which one of this request it is, from 1.
+    """
+
+    kinds: frozenset[str]
+    declared: bool
+    show: Callable[[int, str], Awaitable[None]]
+
+
 @dataclass(slots=True)
 class _Seen:
-    """A task as it was when somebody last looked."""
+    """A task as it was when somebody last looked, and how many of its messages were shown."""
 
     task: Task
+    shown: int = 0
 
 
 class Inline:
@@ -63,11 +82,10 @@ class Inline:
         """Whether a retry carries a handle of ours (already unsealed), rather than a tool's own state."""
         return request_state is not None and request_state.startswith(_STATE_PREFIX)
 
-    async def start(self, new: NewTask, *, declared: bool) -> dict[str, Any]:
+    async def start(self, new: NewTask, caller: Caller) -> dict[str, Any]:
         """Create the task and wait for its result, or for its first question.
 
-        `declared`: the client knows tasks, so what takes longer than it may becomes one after all. The task's ttl is
-        the tool's, or an hour where that is longer or unlimited.
+        The task's ttl is the tool's, or an hour where that is longer or unlimited.
 
         Raises:
             MCPError: the task's own error; -32021 past the deadline, for a client that knows no tasks.
@@ -75,16 +93,10 @@ class Inline:
         """
         ttl_ms = _LONGEST_MS if new.ttl_ms is None else min(new.ttl_ms, _LONGEST_MS)
         begun = self._runtime.store.create(replace(new, ttl_ms=ttl_ms))
-        return await self._see_through(begun, new.owner, new.id, new.accepts, declared=declared)
+        return await self._see_through(begun, new.owner, new.id, caller)
 
     async def carry_on(
-        self,
-        owner: Owner,
-        request_state: str,
-        responses: InputResponses | None,
-        kinds: frozenset[str],
-        *,
-        declared: bool,
+        self, owner: Owner, request_state: str, responses: InputResponses | None, caller: Caller
     ) -> dict[str, Any]:
         """Hand the answers of a retry to the task that its state names, and wait again.
 
@@ -98,35 +110,46 @@ class Inline:
         except (TaskNotFound, TaskExpired) as error:
             raise MCPError(INVALID_PARAMS, "The call that this answer belongs to is over") from error
         begun = store.answer(owner, task_id, answers.check(task, _plain(responses)))
-        return await self._see_through(begun, owner, task_id, kinds, declared=declared)
+        return await self._see_through(begun, owner, task_id, caller)
 
     async def _see_through(
-        self, begun: Coroutine[Any, Any, Task], owner: Owner, task_id: str, kinds: frozenset[str], *, declared: bool
+        self, begun: Coroutine[Any, Any, Task], owner: Owner, task_id: str, caller: Caller
     ) -> dict[str, Any]:
         """Await `begun`, which sets the task going, and then what comes of it."""
         try:
             seen = _Seen(await begun)
-            settled = await patience.within(self._timeout, self._watch(seen))
+            settled = await patience.within(self._timeout, self._watch(seen, caller))
         except asyncio.CancelledError:
             # Also while it was being created: a verb that is cancelled may still happen, and the id is ours.
             with anyio.CancelScope(shield=True):
                 await self._abandon(owner, task_id)
             raise
         if settled:
-            return _result(seen.task) if seen.task.status.terminal else _question(seen.task, kinds)
-        if declared:
+            return _result(seen.task) if seen.task.status.terminal else _question(seen.task, caller.kinds)
+        if caller.declared:
             return render.created(seen.task)
+        logger.warning(
+            "Tool %r did not finish within %g s (inline_timeout), and its client does not know tasks: cancelling it",
+            seen.task.operation.name,
+            self._timeout,
+        )
         await self._abandon(owner, task_id)
-        raise missing_extension()
+        raise out_of_time(self._timeout)
 
-    async def _watch(self, seen: _Seen) -> None:
-        """Keep looking until the task is over, or asks something."""
+    async def _watch(self, seen: _Seen, caller: Caller) -> None:
+        """Keep looking until the task is over, or asks something; show its messages meanwhile."""
         owner, task_id = seen.task.owner, seen.task.id
         with self._runtime.hub.watch(task_id) as changed:
             while True:
                 changed.clear()
+                before = seen.task.message
                 seen.task = await patience.persist(lambda: self._runtime.store.get(owner, task_id))
-                if seen.task.status.terminal or seen.task.status is Status.INPUT_REQUIRED:
+                if seen.task.status.terminal:
+                    return
+                if seen.task.message not in (None, before):
+                    seen.shown += 1
+                    await caller.show(seen.shown, seen.task.message)
+                if seen.task.status is Status.INPUT_REQUIRED:
                     return
                 await patience.within(_LOOK_EVERY, changed.wait())
 

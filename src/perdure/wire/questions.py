@@ -69,7 +69,8 @@ class Elicit(Generic[ModelT]):
     """A form for a person: a message, and a flat pydantic model whose fields are the form's. Read as `Answer`.
 
     Raises, when asked:
-        TypeError: a field of the model is nothing that a form can hold (the specification's primitive schemas).
+        TypeError: it is no model, or a field of it is nothing that a form can hold (the specification's primitive
+            schemas).
     """
 
     message: str
@@ -77,12 +78,14 @@ class Elicit(Generic[ModelT]):
 
     def request(self) -> JSONObject:
         """As `Question.request`."""
+        if not _is_model(self.schema):
+            raise TypeError(f"The schema of an elicitation is a pydantic model class, not {self.schema!r}")
         schema = render_elicitation_schema(self.schema)
         return _dump(ElicitRequest(params=ElicitRequestFormParams(message=self.message, requested_schema=schema)))
 
     def read(self, response: JSON) -> Answer[ModelT]:
         """As `Question.read`."""
-        result = ElicitResult.model_validate(response)
+        result = ElicitResult.model_validate(response, by_name=False)
         data = self.schema.model_validate(result.content or {}) if result.action == "accept" else None
         return Answer(result.action, data)
 
@@ -100,7 +103,7 @@ class ElicitUrl:
 
     def read(self, response: JSON) -> Answer[BaseModel]:
         """As `Question.read`."""
-        return Answer(ElicitResult.model_validate(response).action)
+        return Answer(ElicitResult.model_validate(response, by_name=False).action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,11 @@ class ListRoots:
 
     def read(self, response: JSON) -> ListRootsResult:
         """As `Question.read`."""
-        return ListRootsResult.model_validate(response)
+        return ListRootsResult.model_validate(response, by_name=False)
+
+
+def _is_model(schema: object) -> bool:
+    return isinstance(schema, type) and issubclass(schema, BaseModel)
 
 
 def _message(message: SamplingMessage | str) -> SamplingMessage:

@@ -11,20 +11,22 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal, cast, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, cast, get_args, get_origin
 
+from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resolve import returns_input_required
 from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from perdure.domain.errors import ConfigurationError, InputKeyReused, LeaseLost, NotStorable
 from perdure.domain.lifecycle import INTERNAL_ERROR
-from perdure.domain.model import Completed, Failed, Failure, JSONObject, Outcome
+from perdure.domain.model import JSON, Completed, Failed, Failure, JSONObject, Outcome
 from perdure.engine.run import Run
 from perdure.store.codec import encode
 
@@ -35,6 +37,10 @@ __all__ = ["CALL", "Mode", "TaskTool", "ToolHandler", "ToolOptions", "error_resu
 logger = logging.getLogger(__name__)
 
 CALL: Final = "tools/call"
+_TASK: Final = "task"
+"""How everybody calls the parameter that takes the context."""
+_SDK_OPTIONS: Final = tuple(inspect.signature(MCPServer[Any].add_tool).parameters)[2:]
+"""What `MCPServer.tool` takes, without the server and the function."""
 _RELATED_TASK = "io.modelcontextprotocol/related-task"
 Mode = Literal["auto", "task"]
 """When a call becomes a task.
@@ -80,8 +86,19 @@ class TaskTool:
         Raises:
             ConfigurationError: it can't be one; the message says what to change.
         """
+        unknown = sorted(sdk_options.keys() - set(_SDK_OPTIONS))
+        if unknown:
+            raise ConfigurationError(
+                f"There is no option {unknown[0]!r}. Besides those of Tasks.tool, what MCPServer.tool takes: "
+                f"{', '.join(_SDK_OPTIONS)}"
+            )
         tool = cls(Tool.from_function(fn, **sdk_options), options)
         tool._check_context(fn)
+        tool._check_named()
+        if options.prepare is not None:
+            # The name that its errors go out under: clients know of no other function.
+            prepare = options.prepare.model_copy(update={"name": tool.name})
+            tool = cls(tool.sdk, replace(options, prepare=prepare))
         if returns_input_required(fn):
             raise ConfigurationError(
                 f"{tool.name}: a task can't return an InputRequiredResult. Ask through the {TaskContext.__name__}, or "
@@ -97,6 +114,11 @@ class TaskTool:
     @property
     def name(self) -> str:
         return self.sdk.name
+
+    def is_listed_as(self, listed: ListedTool) -> bool:
+        """Whether `listed`, which goes by this tool's name, is this tool."""
+        mine = (self.sdk.description, self.sdk.parameters, self.sdk.output_schema)
+        return mine == (listed.description, listed.input_schema, listed.output_schema)
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function will get them.
@@ -128,10 +150,48 @@ class TaskTool:
         wanted = TaskContext if self.sdk.is_async else SyncTaskContext
         if keyword is not None and self._context_type(fn) is not wanted:
             kind = "a coroutine function" if self.sdk.is_async else "a plain function"
-            raise ConfigurationError(f"{self.name}: it is {kind}, so annotate {keyword!r} with {wanted.__name__}")
+            bare = "" if get_origin(self._context_type(fn)) is None else " itself, without Optional"
+            raise ConfigurationError(f"{self.name}: it is {kind}, so annotate {keyword!r} with {wanted.__name__}{bare}")
+        task = inspect.signature(fn).parameters.get(_TASK)
+        if task is not None and task.annotation is task.empty:
+            raise ConfigurationError(
+                f"{self.name}: {_TASK!r} has no annotation, so clients would have to pass it: annotate {_TASK!r} with "
+                f"{wanted.__name__}, or with the type of an argument"
+            )
 
     def _context_type(self, fn: Callable[..., Any]) -> object:
         return inspect.signature(fn, eval_str=True).parameters[self.sdk.context_kwarg or ""].annotation
+
+    def _check_named(self) -> None:
+        """That `when` and `prepare` ask for no argument that there is not, which would fail every call."""
+        arguments = _argument_names(self.sdk)
+        prepare, when = self.options.prepare, self.options.when
+        asked = {
+            "prepare": () if prepare is None else _argument_names(prepare, required=True),
+            "when": () if when is None else _required(when),
+        }
+        for option, names in asked.items():
+            for name in names:
+                if name not in arguments:
+                    raise ConfigurationError(
+                        f"{self.name}: {option} names an argument {name!r}, which the tool lacks; it has "
+                        f"{', '.join(map(repr, arguments)) or 'none'}"
+                    )
+
+
+def _argument_names(tool: Tool, *, required: bool = False) -> tuple[str, ...]:
+    """The arguments of `tool` by the names that its function gets them under; only those that must be there."""
+    fields = tool.fn_metadata.arg_model.model_fields.items()
+    return tuple(field.alias or name for name, field in fields if not required or field.is_required())
+
+
+def _required(fn: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(
+        parameter.name
+        for parameter in inspect.signature(fn).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    )
 
 
 def _named_by(fn: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -198,6 +258,9 @@ class ToolHandler:
             logger.error("Tool %r returned an InputRequiredResult, which a task can't", self._tool.name)
             return self._error(f"Error executing tool {self._tool.name}")
         try:
+            # The SDK's dump turns NaN and infinities into null, which no output schema of numbers allows. This one
+            # keeps them, so that they are refused as anything else that has no JSON form.
+            encode(cast("JSON", to_jsonable_python([result.structured_content, result.meta])))
             dumped = cast("JSONObject", result.model_dump(mode="json", by_alias=True, exclude_none=True))
             _strip_foreign(dumped)
             encode(dumped)

@@ -64,7 +64,7 @@ async def test_a_task_that_has_no_attempt_left_fails_and_says_so(store: Store, c
     assert (task.status, task.updated_at) == (Status.FAILED, NOW + 2 * LEASE)
     assert task.error is not None
     assert (task.error.code, task.error.message) == (INTERNAL_ERROR, task.message)
-    assert "died 2 times" in task.error.message
+    assert "died or went silent 2 times" in task.error.message
     assert await (await hire(store)).claim() == ()
 
 
@@ -122,3 +122,23 @@ async def test_takeover_leaves_waiting_tasks_and_their_questions_alone(store: St
     clock.advance(LEASE)
     await store.take_over()
     assert await store.get(ADA, claim.task.id) == before
+
+
+async def test_the_callers_own_session_is_never_taken_over(store: Store, clock: VirtualClock) -> None:
+    own, other = await store.open_session(10, {}), await store.open_session(10, {})
+    clock.advance(10)
+    await store.take_over([own.id], keep=own.id)
+    assert [session.id for session, _ in await store.sessions()] == [own.id]
+    assert other.id != own.id
+
+
+async def test_what_may_run_at_once_may_do_so_also_where_the_clock_was_wrong_before(
+    store: Store, clock: VirtualClock
+) -> None:
+    """A machine that starts with a clock that is a day ahead, until it is set right."""
+    clock.advance(86_400_000)
+    created = await store.create(new_task())
+    clock.advance(-86_400_000)
+    session = await store.open_session(10_000, {})
+    (claim,) = await store.claim(session.id, [created.operation.handler], 5)
+    assert claim.task.id == created.id

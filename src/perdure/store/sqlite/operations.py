@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from perdure.domain import inputs, lifecycle
+from perdure.domain import inputs, lifecycle, policy
 from perdure.domain.errors import IllegalTransition, LeaseLost, TaskExpired, TaskNotFound
 from perdure.domain.inputs import Journal
 from perdure.domain.model import (
@@ -40,7 +40,7 @@ def create(tx: Transaction, new: NewTask, values: tuple[object, ...], now: int) 
     if seq is None:
         return owned(tx, new.owner, new.id, now)
     task = lifecycle.created(seq, new, now)
-    tx.run(sql.RUN_INSERT, seq, new.operation.handler, now, new.max_attempts)
+    tx.run(sql.RUN_INSERT, seq, new.operation.handler, policy.due_at_once(now), new.max_attempts)
     _announce(tx, task, runnable=True)
     return task
 
@@ -58,7 +58,7 @@ def answer(tx: Transaction, owner: Owner, task_id: str, responses: Mapping[str, 
         tx.run(sql.INPUT_ANSWER, encode(entry.response), task.seq, key)
     still = inputs.outstanding(journal | accepted)
     if not still:
-        tx.run(sql.RUN_RELEASE, now, task.seq)
+        tx.run(sql.RUN_RELEASE, policy.due_at_once(now), task.seq)
     return _apply(tx, task, lifecycle.on_answers(still), now)
 
 
@@ -90,8 +90,8 @@ def close_session(tx: Transaction, session_id: str, now: int) -> None:
         _free(tx, task, lifecycle.on_free(task), attempt, now)
 
 
-def take_over(tx: Transaction, gone: Collection[str], now: int) -> int:
-    dead: list[JSON] = [session_id for (session_id,) in tx.all(sql.SESSION_DELETE_DEAD, now, encode([*gone]))]
+def take_over(tx: Transaction, gone: Collection[str], keep: str, now: int) -> int:
+    dead: list[JSON] = [session_id for (session_id,) in tx.all(sql.SESSION_DELETE_DEAD, now, encode([*gone]), keep)]
     held = tx.all(sql.RUN_OF_SESSIONS, encode(dead))
     for seq, attempt, max_attempts in held:
         task = _task(tx, seq)
@@ -214,7 +214,7 @@ def _free(tx: Transaction, task: Task, end: lifecycle.Finish | None, attempt: in
     if end is not None:
         _apply(tx, task, end, now)
         return
-    tx.run(sql.RUN_FREE, now, attempt, task.seq)
+    tx.run(sql.RUN_FREE, policy.due_at_once(now), attempt, task.seq)
     _announce(tx, task, runnable=True)
 
 

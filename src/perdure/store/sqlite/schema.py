@@ -19,7 +19,7 @@ from urllib.parse import quote
 from perdure.domain.errors import StoreUnusable
 from perdure.store import migrate
 
-__all__ = ["connect_reader", "connect_writer", "path_of"]
+__all__ = ["Fingerprint", "connect_reader", "connect_writer", "fingerprint", "path_of"]
 
 APPLICATION_ID = 0x50455244  # "PERD"
 MIGRATIONS = migrate.load("perdure.store.sqlite")
@@ -73,6 +73,22 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     connection = _connect(path, _READER_BUSY_MS)
     connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+Fingerprint = tuple[tuple[int, int] | None, ...]
+
+
+def fingerprint(path: Path) -> Fingerprint:
+    """Which files lie at the database's path and its log's: they stay the same as long as anybody has them open."""
+    return tuple(_identity(each) for each in (path, path.with_name(f"{path.name}-wal")))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _create_private(path: Path) -> None:

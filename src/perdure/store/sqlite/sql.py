@@ -128,7 +128,7 @@ SESSION_ALL: Final = "SELECT id, expires_at, info FROM session ORDER BY id"
 
 # scans: one row per worker process
 SESSION_DELETE_DEAD: Final = """
-DELETE FROM session WHERE expires_at <= ? OR id IN (SELECT value FROM json_each(?)) RETURNING id"""
+DELETE FROM session WHERE (expires_at <= ? OR id IN (SELECT value FROM json_each(?))) AND id <> ? RETURNING id"""
 
 # index: session's primary key
 SESSION_DELETE: Final = "DELETE FROM session WHERE id = ?"

@@ -49,14 +49,18 @@ class SQLiteStore:
     def __init__(self, url: str, clock: Clock | None = None, *, max_batch: int = 500) -> None:
         self._path = schema.path_of(url)
         self._clock = clock or WallClock()
-        self._writer = Writer(partial(schema.connect_writer, self._path), self._announce, max_batch=max_batch)
+        connect = partial(schema.connect_writer, self._path)
+        self._writer = Writer(connect, self._announce, self._intact, max_batch=max_batch)
+        self._fingerprint: schema.Fingerprint | None = None
         self._reader: sqlite3.Connection | None = None
         self._listeners: list[Listener] = []
 
     # -- lifetime ------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
+        self._fingerprint = None
         await self._writer.open()
+        self._fingerprint = schema.fingerprint(self._path)
         self._reader = schema.connect_reader(self._path)
 
     async def close(self) -> None:
@@ -113,8 +117,8 @@ class SQLiteStore:
             for id_, expires_at, info in self._read(lambda reader: reader.all(sql.SESSION_ALL))
         )
 
-    async def take_over(self, gone: Collection[str] = ()) -> int:
-        return await self._writer.submit(lambda tx: operations.take_over(tx, gone, self._clock()))
+    async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
+        return await self._writer.submit(lambda tx: operations.take_over(tx, gone, keep, self._clock()))
 
     async def claim(self, session_id: str, handlers: Sequence[str], limit: int) -> tuple[Claim, ...]:
         return await self._writer.submit(lambda tx: operations.claim(tx, session_id, handlers, limit, self._clock()))
@@ -165,6 +169,9 @@ class SQLiteStore:
             return look(Transaction(self._reader))
         except sqlite3.Error as error:
             raise StoreUnavailable from error
+
+    def _intact(self) -> bool:
+        return self._fingerprint in (None, schema.fingerprint(self._path))
 
     def _announce(self, change: Change) -> None:
         for listener in tuple(self._listeners):

@@ -90,20 +90,24 @@ class _LeftHalf(Exception):
 class Writer:
     """Serializes operations onto one connection and commits them in groups.
 
-    `max_batch` bounds a transaction, so that the first caller of a burst does not wait for the last; `max_pending`
-    bounds the queue, past which callers hear `StoreUnavailable` at once instead of waiting without end.
+    `intact` says whether the file at the path is still the one that is written: a commit into a file that was deleted
+    succeeds, and nobody else would ever see it. `max_batch` bounds a transaction, so that the first caller of a burst
+    does not wait for the last; `max_pending` bounds the queue, past which callers hear `StoreUnavailable` at once
+    instead of waiting without end.
     """
 
     def __init__(
         self,
         connect: Callable[[], sqlite3.Connection],
         announce: Callable[[Change], None],
+        intact: Callable[[], bool] = lambda: True,
         *,
         max_batch: int = 500,
         max_pending: int = 20_000,
     ) -> None:
         self._connect = connect
         self._announce = announce
+        self._intact = intact
         self._max_batch = max_batch
         self._max_pending = max_pending
         self._gathered: list[_Job] = []
@@ -183,6 +187,9 @@ class Writer:
 
         The boundary of the thread: if it ended here, every later write would wait for ever.
         """
+        if not self._intact():
+            logger.critical("The task store's file was removed or replaced; stop this process, and look for the file")
+            return connection, [_Done(job, error=StoreUnavailable("The task store's file is gone")) for job in batch]
         try:
             connection = connection or self._connect()
             return connection, _commit(connection, batch)

@@ -36,7 +36,7 @@ CREATE TABLE session (
     info       TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What may be run or is being run. Hot and narrow: a task that is over has no row here. due_at NULL: parked.
+-- What may be run or is being run. Hot and narrow: a task that is over has no row here. due_at NULL: parked; long past: at once, in that order.
 CREATE TABLE run (
     task_seq     INTEGER PRIMARY KEY,
     handler      TEXT    NOT NULL,
