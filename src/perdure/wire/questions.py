@@ -126,9 +126,8 @@ class Sample:
 
     def read(self, response: JSON) -> CreateMessageResult | CreateMessageResultWithTools:
         """As `Question.read`."""
-        return (CreateMessageResultWithTools if self.options.get("tools") else CreateMessageResult).model_validate(
-            response
-        )
+        shape = CreateMessageResultWithTools if self.options.get("tools") else CreateMessageResult
+        return shape.model_validate(response, by_name=False)
 
 
 @dataclass(frozen=True, slots=True)
