@@ -49,9 +49,10 @@ docs: $(VENV)/.dev ## the documentation, strictly, into build/site
 	$(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 	@echo "documentation: $(SITE)/index.html"
 
-bench: $(VENV)/.dev ## throughput of the store and over HTTP, beside their baselines
+bench: $(VENV)/.dev ## the store and HTTP beside their baselines; the memory of waiting tasks
 	$(BIN)/python -m bench.store $(ARGS)
 	$(BIN)/python -m bench.http $(ARGS)
+	$(BIN)/python -m bench.parking $(ARGS)
 
 build: $(VENV)/.dev ## wheel and sdist into build/dist, looked into
 	rm -rf build/dist

@@ -1,0 +1,9 @@
+"""What Perdure costs, measured beside what it stands on.
+
+    python -m bench.store       durable creates and claims, beside one transaction per operation
+    python -m bench.http        requests a second, beside a do-nothing tool on a bare SDK server
+    python -m bench.parking     memory of a server whose tasks wait for a person
+
+Each prints one table and exits 0, or 1 with `--check` when a target is missed. Absolute figures belong to the machine
+and to whoever else is using it, so whatever is compared is measured in turns within one run, and reported as a median.
+"""

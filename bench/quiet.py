@@ -1,0 +1,90 @@
+"""Which turns count: those in which the machine was ours.
+
+A benchmark rarely has its machine to itself, and neighbours hurt unevenly: two threads that hand work to each other
+suffer more from them than one that computes. So each turn notes how much processor time everybody else took meanwhile;
+turns go on until enough of them were quiet, within bounds; and the quietest count. The choice looks at the neighbours
+alone and never at the figure, so it favours nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from statistics import median
+from typing import Final, Generic, TypeVar
+
+from .processes import Server
+
+__all__ = ["Others", "Turns", "noise"]
+
+T = TypeVar("T")
+
+_QUIET: Final = 0.15
+"""Of one core."""
+_PATIENCE: Final = 5
+"""Turns taken for each that is wanted, at most."""
+
+
+class Others:
+    """What all processes but this one and `servers` take of the processors, from now on."""
+
+    def __init__(self, servers: Collection[Server] = ()) -> None:
+        self._servers = servers
+        self._started = time.perf_counter()
+        self._before = self._used()
+
+    def share(self) -> float:
+        """The mean until now, 1 being one core."""
+        return max(0.0, self._used() - self._before) / (time.perf_counter() - self._started)
+
+    def _used(self) -> float:
+        ours = sum(os.times()[:2]) + sum(server.cpu_seconds() for server in self._servers)
+        return _busy() - ours
+
+
+def _busy() -> float:
+    """Seconds that all processors together have worked since the boot."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal, *_ = Path("/proc/stat").read_text().split()[1:]
+    return sum(map(int, (user, nice, system, irq, softirq, steal))) / os.sysconf("SC_CLK_TCK")
+
+
+class Turns(Generic[T]):
+    """What one figure came to, turn by turn; `wanted` of them count."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._turns: list[tuple[float, T]] = []
+
+    def add(self, others: Others, value: T) -> None:
+        """A turn that ends now."""
+        self._turns.append((others.share(), value))
+
+    @property
+    def enough(self) -> bool:
+        """Whether no more turns are needed, or it would take too many."""
+        quiet = sum(share <= _QUIET for share, _ in self._turns)
+        return quiet >= self._wanted or len(self._turns) >= self._wanted * _PATIENCE
+
+    @property
+    def counted(self) -> list[T]:
+        """The values that count."""
+        return [value for _, value in self._quietest()]
+
+    @property
+    def shares(self) -> list[float]:
+        """What others took in the turns that count."""
+        return [share for share, _ in self._quietest()]
+
+    def values(self, of: Callable[[T], float]) -> list[float]:
+        return [of(value) for value in self.counted]
+
+    def _quietest(self) -> list[tuple[float, T]]:
+        return sorted(self._turns, key=lambda turn: turn[0])[: self._wanted]
+
+
+def noise(figures: Iterable[Turns[T]]) -> str:
+    """How much of a core others took while the counted turns were measured."""
+    shares = [share for turns in figures for share in turns.shares]
+    return f"{median(shares):.0%} of a core, {max(shares):.0%} at most"

@@ -1,0 +1,56 @@
+"""The benchmarks still run: each once, as a user runs it, with counts too small for its figures to mean anything."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench import report
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT = 50.0
+
+STORE = "--tasks 200 --turns 1 --finished 500 --claims 5"
+HTTP = "--turns 1 --seconds 0.1 --polled 10 --connections 4"
+PARKING = "--turns 1 --tasks 30 --warm-up 20 --connections 4"
+
+
+def run(name: str, arguments: str, folder: Path) -> str:
+    """The table that a benchmark prints."""
+    command = [sys.executable, "-m", f"bench.{name}", "--folder", str(folder), *arguments.split()]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "figures"),
+    [
+        ("store", STORE, ["fsync", "create, group commit", "claim and complete, group commit", "claim, 500 finished"]),
+        ("http", HTTP, ["bare SDK server", "create, no worker", "tasks/get, completed", "tasks/get, working"]),
+        ("parking", PARKING, ["resident with 30 waiting", "growth", "store's files"]),
+    ],
+)
+def test_a_benchmark_prints_its_figures(name: str, arguments: str, figures: Sequence[str], tmp_path: Path) -> None:
+    printed = run(name, arguments, tmp_path)
+    assert "SQLite" in printed
+    for figure in figures:
+        assert figure in printed
+    assert not list(tmp_path.iterdir()), "scratch files were left behind"
+
+
+def test_a_missed_target_is_named_and_fails_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    rate = "{:,.0f}/s".format
+    lines = [report.at_least("fast", [4, 5, 6], 5, rate), report.at_least("slow", [3, 4, 9], 5, rate)]
+    assert report.conclude("Figures", lines, check=True) == 1
+    printed = capsys.readouterr().out
+    assert "4/s  (3/s to 9/s)" in printed
+    assert "missed: slow" in printed
+    assert report.conclude("Figures", lines, check=False) == 0
+
+
+def test_a_table_whose_targets_are_met_passes_the_check() -> None:
+    lines = [report.at_most("small", [1.4], 1.5, "{:.1f}".format), report.measured("free", "any")]
+    assert report.conclude("Figures", lines, check=True) == 0
