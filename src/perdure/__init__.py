@@ -22,9 +22,12 @@ from perdure.domain.errors import (
     StoreUnusable,
 )
 from perdure.domain.model import Owner
+from perdure.domain.policy import Duration
 from perdure.ops.app import Tasks
 from perdure.ops.serve import serve
+from perdure.store.base import Store
 from perdure.wire.context import SyncTaskContext, TaskContext
+from perdure.wire.identity import Identify
 from perdure.wire.models import EXTENSION_VERSION
 from perdure.wire.questions import Answer, Elicit, ElicitUrl, ListRoots, Sample
 
@@ -34,14 +37,17 @@ __all__ = [
     "EXTENSION_VERSION",
     "Answer",
     "ConfigurationError",
+    "Duration",
     "Elicit",
     "ElicitUrl",
+    "Identify",
     "InputKeyReused",
     "InvalidDuration",
     "ListRoots",
     "Owner",
     "PerdureError",
     "Sample",
+    "Store",
     "StoreUnavailable",
     "StoreUnusable",
     "SyncTaskContext",

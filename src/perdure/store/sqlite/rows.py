@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from perdure.domain import policy
 from perdure.domain.inputs import Journal
@@ -20,6 +20,9 @@ from perdure.store.codec import decode, decode_object, encode, plain
 
 __all__ = ["journal", "new_values", "task", "update_values"]
 
+# A look-up, where calling the class would cost as much as reading a column; and each poll makes a task from a row.
+_STATUSES: Final = {status.value: status for status in Status}
+
 
 def task(row: Any) -> Task:
     """The task in a row of `sql._TASK`'s columns, without its questions."""
@@ -32,7 +35,7 @@ def task(row: Any) -> Task:
         id=id_,
         owner=Owner(tenant, principal),
         operation=Operation(method, name, decode_object(params)),
-        status=Status(status),
+        status=_STATUSES[status],
         created_at=created_at,
         updated_at=updated_at,
         version=version,

@@ -52,7 +52,7 @@ class SQLiteStore:
         connect = partial(schema.connect_writer, self._path)
         self._writer = Writer(connect, self._announce, self._intact, max_batch=max_batch)
         self._fingerprint: schema.Fingerprint | None = None
-        self._reader: sqlite3.Connection | None = None
+        self._reader: Transaction | None = None
         self._listeners: list[Listener] = []
 
     # -- lifetime ------------------------------------------------------------------------------------------------------
@@ -61,12 +61,12 @@ class SQLiteStore:
         self._fingerprint = None
         await self._writer.open()
         self._fingerprint = schema.fingerprint(self._path)
-        self._reader = schema.connect_reader(self._path)
+        self._reader = Transaction(schema.connect_reader(self._path))
 
     async def close(self) -> None:
         await self._writer.close()
         if self._reader is not None:
-            self._reader.close()
+            self._reader.connection.close()
             self._reader = None
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
@@ -166,7 +166,7 @@ class SQLiteStore:
         if self._reader is None:
             raise StoreUnavailable("The task store is closed")
         try:
-            return look(Transaction(self._reader))
+            return look(self._reader)
         except sqlite3.Error as error:
             raise StoreUnavailable from error
 
