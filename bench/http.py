@@ -2,7 +2,9 @@
 
 Every server is a process of its own, driven over keep-alive connections from this one, and they are measured in turns:
 bare, create, create, get, get, bare, create … What counts is the ratio to the bare server, by the medians of the turns.
-Beside it stands the same ratio by processor time, which asks less of a machine that others are using too.
+Beside it stands the same ratio by processor time, which asks less of a machine that others are using too. Two processes
+of the same program may differ by a tenth, depending on where their memory came to lie, so all of them are started anew
+every few turns.
 
 A create answers with a handle that is on disk (`synchronous=FULL`). It is measured with no worker in the process, which
 is the cost of the request, and with one, which runs each task while the next ones are being created.
@@ -31,7 +33,10 @@ CREATE_TARGET: Final = 0.85
 GET_TARGET: Final = 1.0
 
 _DRAINED_WITHIN: Final = 120.0
+_TURNS_OF_A_PROCESS: Final = 2
 _TASK: Final = b'"resultType":"task"'
+_COMPLETED: Final = b'"status":"completed"'
+_WORKING: Final = b'"status":"working"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,41 +119,46 @@ class Bench:
     polled: int
 
     async def measure(self, folder: Path) -> list[Subject]:
-        store = folder / "busy.db"
+        """The subjects, with their turns."""
+        turns = [Turns[Turn](self.turns) for _ in range(5)]
+        for number in itertools.count(1):
+            report.say(f"servers, generation {number}")
+            subjects = await self._generation(folder / f"idle{number}.db", folder / f"busy{number}.db", turns)
+            if all(figure.enough for figure in turns):
+                return subjects
+        raise AssertionError
+
+    async def _generation(self, idle_store: Path, busy_store: Path, turns: Sequence[Turns[Turn]]) -> list[Subject]:
+        """Start the servers, take some turns, and stop them."""
         with ExitStack() as stack:
             bare = stack.enter_context(serving("bare"))
-            idle = stack.enter_context(serving("perdure", "--no-worker", "--store", f"sqlite:///{folder / 'idle.db'}"))
-            busy = stack.enter_context(serving("perdure", "--worker", "--store", f"sqlite:///{store}"))
-            subjects = await self._subjects(bare, idle, busy, store)
+            idle = stack.enter_context(serving("perdure", "--no-worker", "--store", f"sqlite:///{idle_store}"))
+            busy = stack.enter_context(serving("perdure", "--worker", "--store", f"sqlite:///{busy_store}"))
+            subjects = await self._subjects(bare, idle, busy, busy_store, turns)
             await self._warm_up(subjects)
-            await drained(store)
-            for turn in itertools.count(1):
-                report.say(f"turn {turn}")
+            await drained(busy_store)
+            for _ in range(min(self.turns, _TURNS_OF_A_PROCESS)):
                 for subject in subjects:
                     await subject.take_turn((bare, idle, busy), self.connections, self.seconds)
-                if all(subject.turns.enough for subject in subjects):
-                    break
         return subjects
 
-    async def _subjects(self, bare: Server, idle: Server, busy: Server, store: Path) -> list[Subject]:
+    async def _subjects(
+        self, bare: Server, idle: Server, busy: Server, store: Path, turns: Sequence[Turns[Turn]]
+    ) -> list[Subject]:
         call = load.call("nothing")
         working, finished = await tasks_on(idle, self.polled), await tasks_on(busy, self.polled)
         await drained(store)
 
-        def subject(
-            name: str, server: Server, requests: Callable[[], Iterator[bytes]], marker: bytes, store: Path | None = None
-        ) -> Subject:
-            return Subject(name, server, requests, marker, Turns(self.turns), store)
-
         def calls() -> Iterator[bytes]:
             return itertools.repeat(call)
 
+        bare_turns, create_turns, running_turns, completed_turns, working_turns = turns
         return [
-            subject("bare SDK server, tools/call", bare, calls, b'"resultType":"complete"'),
-            subject("create, no worker", idle, calls, _TASK),
-            subject("create, worker running them", busy, calls, _TASK, store),
-            subject("tasks/get, completed", busy, lambda: itertools.cycle(finished), b'"status":"completed"'),
-            subject("tasks/get, working", idle, lambda: itertools.cycle(working), b'"status":"working"'),
+            Subject("bare SDK server, tools/call", bare, calls, b'"resultType":"complete"', bare_turns),
+            Subject("create, no worker", idle, calls, _TASK, create_turns),
+            Subject("create, worker running them", busy, calls, _TASK, running_turns, store),
+            Subject("tasks/get, completed", busy, lambda: itertools.cycle(finished), _COMPLETED, completed_turns),
+            Subject("tasks/get, working", idle, lambda: itertools.cycle(working), _WORKING, working_turns),
         ]
 
     async def _warm_up(self, subjects: Sequence[Subject]) -> None:
@@ -175,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = report.arguments(__doc__)
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=0.4, help="length of a turn")
-    parser.add_argument("--turns", type=int, default=20, help="that count, of each")
+    parser.add_argument("--turns", type=int, default=24, help="that count, of each")
     parser.add_argument("--polled", type=int, default=500, help="how many different tasks tasks/get asks for")
     options = parser.parse_args(arguments)
     bench = Bench(options.connections, options.seconds, options.turns, options.polled)
