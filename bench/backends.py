@@ -16,8 +16,9 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from perdure.domain import ids
+from perdure.domain.model import Demand
 from perdure.store.base import Store
-from perdure.store.sqlite import SQLiteStore, operations, schema
+from perdure.store.sqlite import SQLiteStore, claims, schema
 from perdure.store.sqlite.writer import Transaction
 
 __all__ = ["BACKENDS", "Backend"]
@@ -68,12 +69,12 @@ class SQLite:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def claims(self, name: str, session_id: str, handler: str) -> Callable[[], float]:
-        connection = schema.connect_writer(self._path(name))
+        connection, demands = schema.connect_writer(self._path(name)), (Demand(handler, 1),)
 
         def claim() -> float:
             with _undone(connection):
                 started = time.perf_counter()
-                taken = operations.claim(Transaction(connection), session_id, [handler], 1, int(time.time() * 1000))
+                taken = claims.claim(Transaction(connection), session_id, demands, 1, int(time.time() * 1000))
                 seconds = time.perf_counter() - started
             assert len(taken) == 1
             return seconds

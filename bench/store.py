@@ -25,7 +25,7 @@ from statistics import median
 from typing import Final
 
 from perdure.domain import ids
-from perdure.domain.model import Claim, Completed, NewTask, Operation, Owner
+from perdure.domain.model import Claim, Completed, Demand, NewTask, Operation, Owner
 from perdure.store.base import Store
 
 from . import report
@@ -102,7 +102,7 @@ class Rates:
         session = await store.open_session(_LEASE_MS, {})
 
         async def one() -> None:
-            (claim,) = await store.claim(session.id, [_OPERATION.handler], 1)
+            (claim,) = await store.claim(session.id, [Demand(_OPERATION.handler, 1)], 1)
             await store.finish(claim, _RESULT)
 
         others = Others()
@@ -121,7 +121,7 @@ async def _as_worker(store: Store, session_id: str, slots: int, count: int) -> f
     started = time.perf_counter()
     while left or running:
         free = min(slots - len(running), left)
-        claims = await store.claim(session_id, [_OPERATION.handler], free) if free else ()
+        claims = await store.claim(session_id, [Demand(_OPERATION.handler, free)], free) if free else ()
         left -= len(claims)
         running |= {asyncio.create_task(_finish(store, claim)) for claim in claims}
         _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -148,7 +148,7 @@ async def prepare_full(backend: Backend, name: str, finished: int) -> None:
     async with opened(backend.store(name)) as store:
         await store.create(new_task())
         session = await store.open_session(_LEASE_MS, {})
-        for claim in await store.claim(session.id, [_OPERATION.handler], 1):
+        for claim in await store.claim(session.id, [Demand(_OPERATION.handler, 1)], 1):
             await store.finish(claim, _RESULT)
         await store.close_session(session.id)
     await asyncio.to_thread(backend.fill, name, finished)
@@ -170,7 +170,7 @@ async def compare_claims(backend: Backend, names: tuple[str, str], count: int) -
             for index in order:
                 found[index].alone.append(alone[index]())
                 started = time.perf_counter()
-                (claim,) = await stores[index].claim(sessions[index].id, [_OPERATION.handler], 1)
+                (claim,) = await stores[index].claim(sessions[index].id, [Demand(_OPERATION.handler, 1)], 1)
                 found[index].committed.append(time.perf_counter() - started)
                 await stores[index].finish(claim, _RESULT)
     return found

@@ -2,9 +2,9 @@
 
 Two texts are mapped: our contract, by the number of its section, and the specification of the extension
 (modelcontextprotocol/ext-tasks at e434597, `specification/draft/tasks.md`), by its heading and in its words where it
-says MUST or SHOULD. MAY is listed only where we use it. A sentence that waits for a later room names that room in
-`later`: "client" (the client side), "listening" (`subscriptions/listen`), "limits", "hosts" (what other people's
-programs owe).
+says MUST or SHOULD. MAY is listed only where we use it. What the wire does beyond both is listed by the section of the
+design. A sentence that waits for a later room names that room in `later`: "client" (the client side), "listening"
+(`subscriptions/listen`), "limits", "hosts" (what other people's programs owe).
 """
 
 from dataclasses import dataclass, field
@@ -493,6 +493,8 @@ _ERRORS = (
         "contract 6",
         "Out of capacity: -32000 family with data.retryAfterMs",
         "wire/test_errors.py::test_a_store_that_is_away_says_when_to_try_again",
+        "wire/test_idempotency.py::test_past_the_backlog_a_call_is_refused_before_anything_is_stored",
+        "wire/test_idempotency.py::test_one_tenant_does_not_take_the_room_of_another",
     ),
     _must(
         "contract 6",
@@ -629,6 +631,93 @@ _LISTENING = (
     ),
 )
 
+_BEYOND = (
+    _must(
+        "design 5",
+        "A step runs once unless the process dies inside it; at most once means that it is told, and not repeated",
+        "wire/test_steps.py::test_a_step_that_ran_is_not_run_again_and_its_result_is_what_it_was",
+        "wire/test_steps.py::test_a_crash_costs_the_step_in_flight_and_one_that_may_run_at_most_once_is_not_repeated",
+        "wire/test_shapes.py::test_a_result_comes_back_as_it_was",
+    ),
+    _must(
+        "design 5",
+        "Journal and code agree, or the task fails with a message that names both; another version is other code",
+        "wire/test_steps.py::test_code_that_is_not_what_began_the_task_fails_it_and_names_both_sides",
+        "wire/test_attempts.py::test_a_task_is_finished_by_the_code_that_began_it",
+        "wire/test_attempts.py::test_without_its_code_a_task_waits_and_is_not_finished_by_another",
+    ),
+    _must(
+        "design 5",
+        "Exceptions that retry= is for reschedule the task; any other is a tool error",
+        "wire/test_attempts.py::test_another_attempt_begins_at_the_step_that_failed_and_keeps_what_came_before",
+        "wire/test_attempts.py::test_what_is_an_answer_or_not_in_on_ends_the_task_at_once",
+        "wire/test_retrying.py::test_a_bug_a_refusal_and_what_is_no_error_never_is",
+    ),
+    _must(
+        "design 5",
+        "timeout= bounds one run: a hung tool loses its run, and that is a tool error",
+        "wire/test_attempts.py::test_a_tool_past_its_timeout_is_cancelled_and_that_is_a_tool_error",
+        "wire/test_attempts.py::test_a_plain_tool_that_does_not_look_is_given_up_when_its_timeout_is_over",
+    ),
+    _must(
+        "design 5",
+        "Timers and questions that nobody answers in time are waited for durably, and no answer is lost meanwhile",
+        "wire/test_waiting.py::test_a_task_sleeps_for_days_and_holds_nothing_meanwhile",
+        "wire/test_waiting.py::test_a_tool_goes_on_without_the_answer_once_its_time_is_over",
+        "wire/test_waiting.py::test_an_answer_is_kept_that_comes_while_something_else_has_the_tool_running",
+    ),
+    _must(
+        "design 5",
+        "A tools/call with an idempotency key returns the existing task of the same owner, whatever its status",
+        "wire/test_idempotency.py::test_the_same_call_again_is_the_same_task",
+        "wire/test_idempotency.py::test_the_handle_says_what_has_become_of_it_whatever_that_is",
+        "wire/test_idempotency.py::test_two_calls_at_once_are_one_task_whatever_replica_they_reach",
+        "wire/test_idempotency.py::test_a_key_is_its_owners",
+        "wire/test_idempotency.py::test_all_rounds_of_a_call_carry_its_key_and_once_there_is_a_task_nothing_is_asked_again",
+        "wire/test_idempotency.py::test_a_key_is_free_again_once_its_task_is_purged",
+    ),
+    _must(
+        "design 5",
+        "The same key with other arguments is -32602",
+        "wire/test_idempotency.py::test_another_call_under_the_same_key_is_refused_and_stores_nothing",
+        "wire/test_idempotency.py::test_arguments_are_equal_as_json_is",
+        "wire/test_idempotency.py::test_what_is_no_key_is_refused_and_the_reason_said",
+    ),
+    _must(
+        "design 5",
+        "A call with a key that runs inside its request is not cancelled with it: its client can come back",
+        "wire/test_idempotency.py::test_work_with_a_key_goes_on_when_its_client_hangs_up_and_is_there_when_it_comes_back",
+        "wire/test_idempotency.py::test_past_the_deadline_it_goes_on_as_well_and_the_client_hears_how_to_wait_on",
+        "wire/test_idempotency.py::test_a_retry_without_the_key_does_not_end_the_work_either",
+        "wire/test_idempotency.py::test_without_a_key_everything_is_as_it_was",
+    ),
+    _must(
+        "design 7",
+        "Work that another system owns is settled from any process that has the store, once, by who has its handle",
+        "wire/test_external.py::test_a_result_is_what_the_tool_gets",
+        "wire/test_external.py::test_a_process_that_serves_nothing_may_settle_work",
+        "wire/test_external.py::test_forged_handles_and_those_of_others_are_one_answer_and_change_nothing",
+        "wire/test_external.py::test_after_the_end_of_the_task_it_is_too_late",
+        "wire/test_external.py::test_of_two_words_at_once_one_counts_and_the_same_again_is_no_error",
+    ),
+    _must(
+        "design 7",
+        "The same by an authenticated HTTP callback: forged, unknown and missing handles are the same bytes",
+        "wire/test_callbacks.py::test_a_result",
+        "wire/test_callbacks.py::test_whoever_has_no_handle_hears_the_same_bytes_whatever_they_have",
+        "wire/test_callbacks.py::test_what_is_over_is_a_conflict",
+        "wire/test_callbacks.py::test_a_mebibyte_is_read_and_no_more",
+        "wire/test_callbacks.py::test_no_log_shows_the_handle",
+    ),
+    _must(
+        "design 7",
+        "Polling is durable timers; a subprocess job survives a restart of the server, and so does a Celery job",
+        "engine/test_polling.py::test_the_intervals_grow_and_all_looks_are_one_entry",
+        "adapters/test_process.py::test_jobs_go_on_while_their_server_is_killed_and_the_next_one_finds_them",
+        "adapters/test_celery.py::test_a_celery_task_goes_on_while_the_server_is_killed_and_its_result_is_found_by_the_next_one",
+    ),
+)
+
 REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     *_NEGOTIATION,
     *_CREATION,
@@ -639,4 +728,5 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     *_CLIENT_SIDE,
     *_EXPIRY,
     *_LISTENING,
+    *_BEYOND,
 )

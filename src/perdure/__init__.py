@@ -14,44 +14,67 @@ These names are the public surface; everything else may change between releases.
 """
 
 from perdure.domain.errors import (
+    AlreadySettled,
     ConfigurationError,
     InputKeyReused,
     InvalidDuration,
+    JournalMismatch,
+    LimitExceeded,
+    NotStorable,
     PerdureError,
+    StepFailed,
+    StepInterrupted,
     StoreUnavailable,
     StoreUnusable,
+    TaskNotFound,
 )
+from perdure.domain.limits import Limits
 from perdure.domain.model import Owner
 from perdure.domain.policy import Duration
+from perdure.domain.retry import Retry
 from perdure.ops.app import Tasks
 from perdure.ops.serve import serve
 from perdure.store.base import Store
-from perdure.wire.context import SyncTaskContext, TaskContext
+from perdure.wire.context import TaskContext
+from perdure.wire.external import ExternalWork, Finished, Handle
 from perdure.wire.identity import Identify
 from perdure.wire.models import EXTENSION_VERSION
 from perdure.wire.questions import Answer, Elicit, ElicitUrl, ListRoots, Sample
+from perdure.wire.sync_context import SyncTaskContext
 
 __version__ = "0.1.0"
 
 __all__ = [
     "EXTENSION_VERSION",
+    "AlreadySettled",
     "Answer",
     "ConfigurationError",
     "Duration",
     "Elicit",
     "ElicitUrl",
+    "ExternalWork",
+    "Finished",
+    "Handle",
     "Identify",
     "InputKeyReused",
     "InvalidDuration",
+    "JournalMismatch",
+    "LimitExceeded",
+    "Limits",
     "ListRoots",
+    "NotStorable",
     "Owner",
     "PerdureError",
+    "Retry",
     "Sample",
+    "StepFailed",
+    "StepInterrupted",
     "Store",
     "StoreUnavailable",
     "StoreUnusable",
     "SyncTaskContext",
     "TaskContext",
+    "TaskNotFound",
     "Tasks",
     "serve",
 ]

@@ -13,7 +13,7 @@ import socket
 import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +45,15 @@ def exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def signalled(child: asyncio.subprocess.Process, how: signal.Signals) -> None:
+    """Send a signal to a child that may be ending just now.
+
+    Its own `send_signal` looks first whether it has ended, and whoever looks takes the exit status away from asyncio.
+    """
+    with suppress(ProcessLookupError):
+        os.kill(child.pid, how)
 
 
 class Server:
@@ -85,7 +94,7 @@ class Server:
     async def end(self, how: signal.Signals) -> int:
         """Send the signal; the exit status once the process is gone."""
         if self.alive:
-            self.process.send_signal(how)
+            signalled(self.process, how)
         async with asyncio.timeout(PATIENCE):
             return await self.process.wait()
 

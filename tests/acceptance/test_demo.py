@@ -77,7 +77,9 @@ def watch(demo: Demo) -> None:
         with suppress(sqlite3.OperationalError):  # not made yet
             for (info,) in rows(folder, "SELECT info FROM session"):
                 note(demo.workers, json.loads(info)["pid"])
-            for info, attempt in rows(folder, "SELECT info, attempt FROM run JOIN session ON session.id = run.session"):
+            for info, attempt in rows(
+                folder, "SELECT info, 1 + deaths FROM run JOIN session ON session.id = run.session"
+            ):
                 note(demo.attempts, (json.loads(info)["pid"], attempt))
 
 

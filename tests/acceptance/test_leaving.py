@@ -8,14 +8,14 @@ from typing import Final
 
 import pytest
 
-from tests.acceptance.support import CRASH_SERVER, effect, rows, running, store_url
+from tests.acceptance.support import CRASH_SERVER, effect, rows, running, signalled, store_url
 from tests.support import PATIENCE, eventually
 from tests.wire.support import ROOT, Caller, Piped, piped
 
 STDIO: Final = [str(CRASH_SERVER), "--stdio", "--store"]
 LEFT: Final = {"deaf": "start", "gated": "start", "parent": "end"}
 """Tools that leave work behind which nobody can stop, and what they have done once it goes on."""
-HANDED_OVER: Final = [(None, 1, 1)]
+HANDED_OVER: Final = [(None, 0, 0, 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def is_handed_over(folder: Path, tool: str) -> bool:
     """The next worker is to have it, as the attempt that it was; unless it has ended."""
     if tool == "parent":
         return rows(folder, "SELECT status FROM task") == [("completed",)]
-    return rows(folder, "SELECT session, attempt, due_at IS NOT NULL FROM run") == HANDED_OVER
+    return rows(folder, "SELECT session, failures, deaths, due_at < 0 FROM run") == HANDED_OVER
 
 
 async def ended(client: Piped) -> int:
@@ -95,7 +95,7 @@ async def test_who_does_not_want_to_wait_for_the_grace_period_presses_ctrl_c_aga
 
         def pressed_again() -> bool:
             if child.returncode is None:
-                child.send_signal(signal.SIGINT)
+                signalled(child, signal.SIGINT)
             return child.returncode is not None
 
         await eventually(pressed_again, "it ends")

@@ -4,6 +4,7 @@ from perdure.domain.lifecycle import Ask, Event, Expire, Finish, Kind, Partial, 
 from perdure.domain.model import Cancelled, Completed, Failed, Failure, InputRequest, NewTask, Operation, Owner, Task
 
 OWNER = Owner("acme", "ada")
+TASK_ID = "tsk_" + "a" * 32
 NOW = 1_800_000_000_000
 
 RESULT = Completed({"content": [], "isError": False})
@@ -26,7 +27,7 @@ EVENTS: dict[Kind, Event] = {
 
 def new_task(*, ttl_ms: int | None = None, keep_ms: int | None = None) -> NewTask:
     return NewTask(
-        id="tsk_" + "a" * 32,
+        id=TASK_ID,
         owner=OWNER,
         operation=Operation("tools/call", "report", {"size": "large"}),
         ttl_ms=ttl_ms,

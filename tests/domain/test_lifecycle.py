@@ -59,7 +59,7 @@ def test_every_status_that_is_not_terminal_can_end_in_each_terminal_one_or_go_ba
 
 def test_a_task_that_waits_for_input_makes_no_progress_and_has_no_result() -> None:
     """It is parked: there is nobody who could report, ask or complete."""
-    nobody = {Kind.REPORT, Kind.ASK, Kind.COMPLETE, Kind.FAIL, Kind.REQUEST_CANCEL}
+    nobody = {Kind.REPORT, Kind.ASK, Kind.COMPLETE, Kind.FAIL}
     assert not [kind for kind in nobody if (Status.INPUT_REQUIRED, kind) in TRANSITIONS]
 
 
@@ -159,6 +159,11 @@ def test_a_partial_answer_leaves_the_questions_that_are_missing() -> None:
 
 def test_a_task_that_resumes_has_no_questions() -> None:
     assert apply(in_status(Status.INPUT_REQUIRED), Resume(), NOW).inputs == ()
+
+
+def test_a_waiting_task_that_is_to_hear_of_its_cancellation_goes_back_to_work_without_questions() -> None:
+    after = apply(in_status(Status.INPUT_REQUIRED), RequestCancel(), NOW)
+    assert (after.status, after.inputs, after.cancel_requested) == (Status.WORKING, (), True)
 
 
 def test_a_request_to_cancel_is_remembered_and_may_be_repeated() -> None:

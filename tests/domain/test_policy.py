@@ -2,14 +2,23 @@
 
 import math
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.domain.errors import InvalidDuration, PerdureError
-from perdure.domain.policy import Duration, expires_at, extended_ttl, milliseconds, renew_every
+from perdure.domain.policy import (
+    Duration,
+    due_at_once,
+    expires_at,
+    extended_ttl,
+    is_timer,
+    milliseconds,
+    renew_every,
+)
 
 A_THOUSAND_YEARS = 1000 * 366 * 86_400_000
 
@@ -25,6 +34,13 @@ A_THOUSAND_YEARS = 1000 * 366 * 86_400_000
         ("2w", 1_209_600_000),
         ("1.5s", 1_500),
         (" 3 s ", 3_000),
+        ("500 milliseconds", 500),
+        ("10 seconds", 10_000),
+        ("1 minute", 60_000),
+        ("1.5 hours", 5_400_000),
+        ("3 days", 259_200_000),
+        ("1day", 86_400_000),
+        (" 2  weeks ", 1_209_600_000),
         (30, 30_000),
         (0.25, 250),
         (timedelta(minutes=1, milliseconds=1), 60_001),
@@ -59,11 +75,41 @@ def test_what_is_not_positive_or_not_finite_or_out_of_range_is_refused(duration:
 
 @pytest.mark.parametrize(
     "duration",
-    ["", "s", "15", "m15", "15 parsecs", "-3s", "1e3s", "1h30m", "15M", "1,5s", "٣s", ".5s", "nan", "\0", True, False],
+    [
+        "",
+        "s",
+        "15",
+        "m15",
+        "15 parsecs",
+        "-3s",
+        "1e3s",
+        "1h30m",
+        "15M",
+        "1,5s",
+        "٣s",
+        ".5s",
+        "nan",
+        "\0",
+        True,
+        False,
+        "days",
+        "3 Days",
+        "3 day s",
+        "3 dayss",
+        "3 mins",
+        "1 day 2 hours",
+        "three days",
+    ],
 )
 def test_what_can_not_be_read_is_refused_with_an_example_of_what_can(duration: Duration) -> None:
     with pytest.raises(InvalidDuration, match="is no duration; write for example '500ms'"):
         milliseconds(duration)
+
+
+@pytest.mark.parametrize("thing", [None, [], [30], {}, b"30s", object, 1j])
+def test_what_is_no_duration_by_its_type_is_refused_just_as_well(thing: object) -> None:
+    with pytest.raises(InvalidDuration, match="is no duration; write for example '500ms'"):
+        milliseconds(cast("Duration", thing))
 
 
 def test_the_message_begins_with_what_the_duration_is_for() -> None:
@@ -80,6 +126,21 @@ def test_an_invalid_duration_is_both_one_of_ours_and_a_value_error() -> None:
 def test_whatever_comes_it_is_a_positive_number_or_refused(duration: Duration) -> None:
     with suppress(InvalidDuration):
         assert 1 <= milliseconds(duration) <= A_THOUSAND_YEARS
+
+
+TODAY, FAR_AHEAD = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp() * 1000) for year in (2026, 2900))
+
+
+@given(st.integers(TODAY, FAR_AHEAD), st.integers(TODAY, FAR_AHEAD))
+def test_what_is_due_at_once_keeps_its_order_and_is_past_on_every_clock(one: int, other: int) -> None:
+    assert due_at_once(one) < TODAY
+    assert (due_at_once(one) < due_at_once(other)) == (one < other)
+
+
+@given(st.integers(TODAY, FAR_AHEAD), st.integers(0, A_THOUSAND_YEARS))
+def test_what_is_due_at_once_is_never_taken_for_a_timer_nor_a_timer_for_it(now: int, wait: int) -> None:
+    assert not is_timer(due_at_once(now))
+    assert is_timer(now + wait)
 
 
 def test_the_ttl_counts_from_creation() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perdure.domain import inputs
 from perdure.domain.errors import IllegalTransition, InputKeyReused
 from perdure.domain.lifecycle import TRANSITIONS, Event, Finish, Kind, apply
-from perdure.domain.model import JSON, Completed, InputRequest, InputState, Status, Task
+from perdure.domain.model import JSON, Asked, Completed, InputRequest, InputState, JSONObject, Status, Task
 from tests.domain.support import EVENTS, NOW, fresh
 
 Step = tuple[Event, int]
@@ -21,7 +21,9 @@ histories = st.lists(st.tuples(events, clocks), max_size=40)
 spans = st.none() | st.integers(1, 1_000_000)
 
 keys = st.sampled_from("abcdef")
-questions = st.dictionaries(keys, st.sampled_from([{"ask": "one"}, {"ask": "two"}]), max_size=4)
+requests: st.SearchStrategy[JSONObject] = st.sampled_from([{"ask": "one"}, {"ask": "two"}])
+asked_ones = st.builds(Asked, requests, st.sampled_from(["0", "1", "2.0/3"]), st.none() | st.integers(1, 60))
+questions = st.dictionaries(keys, asked_ones, max_size=4)
 responses = st.dictionaries(st.sampled_from("abcdefg"), st.integers(), max_size=4)
 
 
@@ -93,29 +95,47 @@ def test_the_first_terminal_event_wins_over_all_later_ones(history: list[Step], 
 # -- questions and answers ---------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(questions, responses), max_size=12))
+@given(st.lists(st.tuples(questions, responses, st.integers(0, 30)), max_size=12))
 def test_a_key_never_stands_for_two_questions_and_never_gets_a_second_answer(
-    rounds: list[tuple[dict[str, dict[str, JSON]], dict[str, JSON]]],
+    rounds: list[tuple[dict[str, Asked], dict[str, JSON], int]],
 ) -> None:
-    journal: dict[str, InputRequest] = {}
-    for now, (asked, answered) in enumerate(rounds):
-        before = dict(journal)
+    record: dict[str, InputRequest] = {}
+    now = NOW
+    for asked, answered, passed in rounds:
+        before = dict(record)
+        now += passed
         with suppress(InputKeyReused):
-            journal |= inputs.admit(journal, asked, now)
-        journal |= inputs.accept(journal, answered)
+            record |= inputs.admit(record, asked, now)
+        record |= inputs.unanswered(record, now)
+        record |= inputs.accept(record, answered)
         for key, entry in before.items():
-            assert journal[key].request == entry.request
-            assert journal[key].issued_at == entry.issued_at
+            fixed = ("key", "request", "issued_at", "place", "deadline")
+            assert [getattr(record[key], name) for name in fixed] == [getattr(entry, name) for name in fixed]
             if entry.state is not InputState.OUTSTANDING:
-                assert journal[key] == entry
-        assert list(journal)[: len(before)] == list(before)
+                assert record[key] == entry
+        assert list(record)[: len(before)] == list(before)
 
 
-@given(questions, st.lists(responses, max_size=6))
-def test_answers_are_there_exactly_when_nothing_is_outstanding(
-    asked: dict[str, dict[str, JSON]], rounds: list[dict[str, JSON]]
+@given(questions, st.lists(st.tuples(responses, st.integers(0, 30)), max_size=6))
+def test_questions_are_closed_exactly_when_none_of_them_is_outstanding(
+    asked: dict[str, Asked], rounds: list[tuple[dict[str, JSON], int]]
 ) -> None:
-    journal = inputs.admit({}, asked, NOW)
-    for answered in rounds:
-        journal |= inputs.accept(journal, answered)
-        assert (inputs.answers(journal, asked) is None) == bool(inputs.outstanding(journal))
+    record = inputs.admit({}, asked, NOW)
+    now = NOW
+    for answered, passed in rounds:
+        now += passed
+        record |= inputs.accept(record, answered)
+        record |= inputs.unanswered(record, now)
+        assert (inputs.closed(record, asked) is None) == bool(inputs.outstanding(record))
+        assert all(entry.deadline is None or entry.deadline > now for entry in inputs.outstanding(record))
+
+
+@given(questions, responses)
+def test_an_answer_is_the_one_that_was_given_to_this_question(
+    asked: dict[str, Asked], answered: dict[str, JSON]
+) -> None:
+    record = inputs.admit({}, asked, NOW)
+    accepted = inputs.accept(record, answered)
+    assert {key: entry.response for key, entry in accepted.items()} == {
+        key: answer for key, answer in answered.items() if key in asked
+    }

@@ -8,7 +8,7 @@ import pytest
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
-from tests.engine.support import Rigged
+from tests.engine.rigged import Rigged
 from tests.store.support import VirtualClock
 
 
@@ -30,7 +30,13 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualCl
 
 @pytest.fixture
 def rigged(clock: VirtualClock) -> Rigged:
-    return Rigged(clock)
+    return Rigged(MemoryStore(clock))
+
+
+@pytest.fixture
+def gated(store: Store) -> Rigged:
+    """The same over each backend: for races, whose winner the store decides."""
+    return Rigged(store)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ Run as `python -m tests.engine.neighbour URL`; prints a line once it holds the t
 import asyncio
 import sys
 
+from perdure.domain.model import Demand
 from perdure.engine import lease
 from perdure.store.sqlite import SQLiteStore
 
@@ -16,7 +17,7 @@ async def main(url: str) -> None:
     store = SQLiteStore(url)
     await store.open()
     session = await store.open_session(HOUR, lease.identity())
-    claims = await store.claim(session.id, ["tools/call:report"], 1)
+    claims = await store.claim(session.id, [Demand("tools/call:report", 1)], 1)
     print(len(claims), flush=True)
     await asyncio.Event().wait()
 

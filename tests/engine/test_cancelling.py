@@ -10,7 +10,8 @@ from perdure.domain.lifecycle import INTERNAL_ERROR
 from perdure.domain.model import Cancelled, Completed, Failure, JSONObject, Outcome, Status, Task
 from perdure.engine.run import Run, Stop
 from perdure.store.base import Store
-from tests.engine.support import Rigged, Thread, asking, done, ended, handlers, question, serving, status
+from tests.engine.rigged import Rigged
+from tests.engine.support import Thread, ask, asking, done, ended, handlers, question, serving, status
 from tests.store.support import ADA, VirtualClock, new_task
 from tests.support import PATIENCE, eventually
 
@@ -120,7 +121,7 @@ async def test_a_parked_task_is_cancelled_at_once_and_never_runs_again(store: St
 
     async def work(run: Run, params: JSONObject) -> Outcome:
         runs.append(run)
-        return Completed(dict(await run.ask({"name": NAME})))
+        return Completed(await ask(run, name=NAME))
 
     task = await store.create(new_task())
     async with serving(store, handlers(report=work)):
@@ -211,7 +212,7 @@ async def test_a_task_that_is_cancelled_while_it_is_being_parked_is_cancelled(ri
         await rigged.request_cancel(ADA, task.id)
 
     async def work(run: Run, params: JSONObject) -> Outcome:
-        return Completed(dict(await run.ask({"name": NAME})))
+        return Completed(await ask(run, name=NAME))
 
     rigged.before["park"].append(cancel)
     async with serving(rigged, handlers(report=work)):
@@ -227,7 +228,7 @@ async def test_a_task_that_asks_when_it_is_cancelled_asks_nobody(store: Store) -
         try:
             await asyncio.Event().wait()
         finally:
-            await run.ask({"name": NAME})
+            await ask(run, name=NAME)
         raise AssertionError
 
     task = await store.create(new_task())

@@ -8,10 +8,11 @@ import pytest
 
 from perdure.domain.model import Completed, JSONObject, Outcome, Status, Task
 from perdure.engine.run import Run
+from tests.engine.rigged import Rigged
 from tests.engine.support import (
-    Rigged,
     Thread,
     answer,
+    ask,
     asking,
     claim_as_another,
     done,
@@ -32,16 +33,16 @@ FOREVER = 1_000_000
 pytestmark = pytest.mark.usefixtures("impatient")
 
 
-async def ask(run: Run, params: JSONObject) -> Outcome:
+async def ask_name(run: Run, params: JSONObject) -> Outcome:
     await run.report("about to ask")
-    return Completed(dict(await run.ask({"name": question("Your name?")})))
+    return Completed(await ask(run, name=question("Your name?")))
 
 
 @pytest.mark.parametrize("verb", ["open_session", "sessions", "renew", "claim", "journal", "report", "park", "finish"])
 async def test_a_task_comes_through_whichever_verb_is_unavailable_for_a_while(rigged: Rigged, verb: str) -> None:
     rigged.fail(verb, 3)
     task = await rigged.create(new_task())
-    async with serving(rigged, handlers(report=ask), lease_ms=FAST_LEASE):
+    async with serving(rigged, handlers(report=ask_name), lease_ms=FAST_LEASE):
         await asking(rigged, task, "name")
         await answer(rigged, task, name="Ada")
         over = await ended(rigged, task)
@@ -54,7 +55,7 @@ async def test_a_task_comes_through_whichever_verb_is_unavailable_for_a_while(ri
 async def test_a_write_whose_outcome_is_unknown_happens_once(rigged: Rigged, verb: str) -> None:
     rigged.forget(verb)
     task = await rigged.create(new_task())
-    async with serving(rigged, handlers(report=ask)):
+    async with serving(rigged, handlers(report=ask_name)):
         await asking(rigged, task, "name")
         await answer(rigged, task, name="Ada")
         over = await ended(rigged, task)
@@ -116,7 +117,7 @@ async def test_a_lost_lease_is_replaced_once_the_store_takes_a_new_session(rigge
 
 async def test_a_worker_can_be_stopped_while_it_waits_for_the_store_to_begin(rigged: Rigged) -> None:
     rigged.fail("open_session", FOREVER)
-    async with serving(rigged, handlers(report=ask), grace_ms=3_600_000):
+    async with serving(rigged, handlers(report=ask_name), grace_ms=3_600_000):
         await eventually(lambda: rigged.calls.count("open_session") >= 2, "it did not try again")
     assert await rigged.sessions() == ()
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from perdure.domain.model import JSONObject, Outcome, Status
+from perdure.domain.model import Demand, JSONObject, Outcome, Status
 from perdure.engine.lease import Neighbours, identity
 from perdure.engine.run import Run
 from perdure.store.base import Store
 from perdure.store.sqlite import SQLiteStore
+from tests.engine.rigged import Rigged
 from tests.engine.support import (
     HOUR,
     LEASE,
-    Rigged,
     Thread,
     done,
     ended,
@@ -189,7 +189,7 @@ async def test_what_a_lapsed_neighbour_held_is_taken_over_and_counts_as_an_attem
     work = Tool()
     task = await store.create(new_task())
     dead = await store.open_session(1000, {"host": "elsewhere"})
-    (claim,) = await store.claim(dead.id, ["tools/call:report"], 1)
+    (claim,) = await store.claim(dead.id, [Demand("tools/call:report", 1)], 1)
     async with serving(store, handlers(report=work)):
         await eventually(lambda: work.attempts == [], "it runs under a lease that holds")
         clock.advance(1000)
@@ -203,10 +203,10 @@ async def test_a_task_that_kills_its_workers_fails_when_its_attempts_are_used_up
     work = Tool()
     task = await store.create(new_task(max_attempts=2))
     dead = await store.open_session(1000, {"host": "elsewhere"})
-    await store.claim(dead.id, ["tools/call:report"], 1)
+    await store.claim(dead.id, [Demand("tools/call:report", 1)], 1)
     await store.take_over([dead.id])
     dead = await store.open_session(1000, {"host": "elsewhere"})
-    (claim,) = await store.claim(dead.id, ["tools/call:report"], 1)
+    (claim,) = await store.claim(dead.id, [Demand("tools/call:report", 1)], 1)
     assert claim.attempt == 2
     async with serving(store, handlers(report=work)):
         clock.advance(1000)

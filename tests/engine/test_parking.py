@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from perdure.domain.inputs import Journal
+from perdure.domain.journal import Journal
 from perdure.domain.lifecycle import INTERNAL_ERROR
-from perdure.domain.model import JSON, Claim, Completed, JSONObject, Outcome, Status
+from perdure.domain.model import JSON, Claim, Completed, Demand, JSONObject, Outcome, Status
 from perdure.engine.run import Parked, Run
 from perdure.store.base import Store
+from perdure.store.memory import MemoryStore
+from tests.engine.rigged import Rigged
 from tests.engine.support import (
-    Rigged,
     Thread,
     answer,
+    ask,
     asking,
     done,
     ended,
@@ -34,7 +36,7 @@ AGE = question("Your age?")
 
 
 async def ask_name(run: Run, params: JSONObject) -> Outcome:
-    return Completed(dict(await run.ask({"name": NAME})))
+    return Completed(await ask(run, name=NAME))
 
 
 class Canary:
@@ -53,7 +55,7 @@ async def test_a_waiting_task_leaves_nothing_in_the_process(store: Store) -> Non
     async def work(run: Run, params: JSONObject) -> Outcome:
         canary = Canary()
         canaries.append(weakref.ref(canary))
-        return Completed(dict(await run.ask({"name": NAME})))
+        return Completed(await ask(run, name=NAME))
 
     async with serving(store, handlers(report=work), poll_ms=3_600_000):
         tasks = [await store.create(new_task()) for _ in range(20)]
@@ -87,7 +89,7 @@ async def test_a_thread_parks_and_is_run_again_like_a_coroutine(store: Store) ->
     loop = asyncio.get_running_loop()
 
     def work(run: Run) -> Outcome:
-        answers = asyncio.run_coroutine_threadsafe(run.ask({"name": NAME}), loop).result()
+        answers = asyncio.run_coroutine_threadsafe(ask(run, name=NAME), loop).result()
         return Completed(dict(answers))
 
     task = await store.create(new_task())
@@ -102,8 +104,8 @@ async def test_questions_one_after_the_other_each_run_the_work_once_more(store: 
 
     async def work(run: Run, params: JSONObject) -> Outcome:
         runs.append(1)
-        first = await run.ask({"name": NAME})
-        return Completed(first | await run.ask({"age": AGE}))
+        first = await ask(run, name=NAME)
+        return Completed(first | await ask(run, age=AGE))
 
     task = await store.create(new_task())
     async with serving(store, handlers(report=work)):
@@ -116,17 +118,17 @@ async def test_questions_one_after_the_other_each_run_the_work_once_more(store: 
 
 
 async def in_one(run: Run) -> dict[str, JSON]:
-    return await run.ask({"name": NAME, "age": AGE})
+    return await ask(run, name=NAME, age=AGE)
 
 
 async def by_gather(run: Run) -> dict[str, JSON]:
-    name, age = await asyncio.gather(run.ask({"name": NAME}), run.ask({"age": AGE}))
+    name, age = await asyncio.gather(ask(run, name=NAME), ask(run, age=AGE))
     return name | age
 
 
 async def by_task_group(run: Run) -> dict[str, JSON]:
     async with asyncio.TaskGroup() as group:
-        name, age = group.create_task(run.ask({"name": NAME})), group.create_task(run.ask({"age": AGE}))
+        name, age = group.create_task(ask(run, name=NAME)), group.create_task(ask(run, age=AGE))
     return name.result() | age.result()
 
 
@@ -150,23 +152,23 @@ async def test_two_questions_at_once_are_asked_together_however_they_are_put(
 
 async def return_anyway(run: Run) -> Outcome:
     try:
-        return Completed(dict(await run.ask({"name": NAME})))
+        return Completed(await ask(run, name=NAME))
     except BaseException:  # noqa: BLE001 - the mistake that this is about
         return done("never mind")
 
 
 async def raise_something_else(run: Run) -> Outcome:
     try:
-        return Completed(dict(await run.ask({"name": NAME})))
+        return Completed(await ask(run, name=NAME))
     except Parked as parked:
         raise RuntimeError("never mind") from parked
 
 
 async def ask_something_else(run: Run) -> Outcome:
     try:
-        return Completed(dict(await run.ask({"name": NAME})))
+        return Completed(await ask(run, name=NAME))
     except Parked:
-        return Completed(dict(await run.ask({"name": NAME})))
+        return Completed(await ask(run, name=NAME))
 
 
 @pytest.mark.parametrize("swallow", [return_anyway, raise_something_else, ask_something_else])
@@ -184,26 +186,26 @@ async def test_work_that_swallows_being_parked_is_parked_all_the_same(
 
 
 async def again_after_the_answer(run: Run) -> None:
-    await run.ask({"name": NAME})
-    await run.ask({"name": AGE})
+    await ask(run, name=NAME)
+    await ask(run, name=AGE)
 
 
 async def again_in_the_same_run(run: Run) -> None:
     try:
-        await run.ask({"name": NAME})
+        await ask(run, name=NAME)
     except Parked:
-        await run.ask({"name": AGE})
+        await ask(run, name=AGE)
 
 
 async def again_side_by_side(run: Run) -> None:
     # Only the first exception is heard of, and that one only parks.
-    await asyncio.gather(run.ask({"name": NAME}), run.ask({"name": AGE}))
+    await asyncio.gather(ask(run, name=NAME), ask(run, name=AGE))
 
 
 async def again_in_a_group(run: Run) -> None:
     async with asyncio.TaskGroup() as group:
-        group.create_task(run.ask({"name": NAME}))
-        group.create_task(run.ask({"name": AGE}))
+        group.create_task(ask(run, name=NAME))
+        group.create_task(ask(run, name=AGE))
 
 
 @pytest.mark.parametrize("reuse", [again_after_the_answer, again_in_the_same_run, again_side_by_side, again_in_a_group])
@@ -228,7 +230,7 @@ async def test_another_question_under_the_same_key_fails_the_task_and_names_the_
 
 async def test_a_question_that_can_not_be_stored_fails_the_task_and_says_so(store: Store) -> None:
     async def work(run: Run, params: JSONObject) -> Outcome:
-        await run.ask({"share": {"default": float("inf")}})
+        await ask(run, share={"default": float("inf")})
         return done("unreachable")
 
     task = await store.create(new_task())
@@ -249,10 +251,10 @@ async def test_a_question_whose_answers_are_in_already_when_it_is_stored_runs_th
         async def journal(self, claim: Claim) -> Journal:
             if self.behind:
                 self.behind = False
-                return {}
+                return Journal()
             return await super().journal(claim)
 
-    store = Behind(clock)
+    store = Behind(MemoryStore(clock))
     task = await store.create(new_task())
     async with serving(store, handlers(report=ask_name), poll_ms=3_600_000):
         await asking(store, task, "name")
@@ -281,5 +283,5 @@ async def test_a_task_that_asks_while_it_waits_for_nobody_is_claimed_by_no_worke
     async with serving(store, handlers(report=ask_name)):
         await asking(store, task, "name")
         session = await worker_session(store)
-        assert await store.claim(session, ["tools/call:report"], 10) == ()
+        assert await store.claim(session, [Demand("tools/call:report", 10)], 10) == ()
     assert await status(store, task) is Status.INPUT_REQUIRED

@@ -8,11 +8,22 @@ import pytest
 
 from perdure.domain.errors import LeaseLost
 from perdure.domain.lifecycle import INTERNAL_ERROR
-from perdure.domain.model import Cancelled, Completed, Failed, Failure, JSONObject, Outcome, Status
+from perdure.domain.model import Cancelled, Completed, Failed, Failure, JSONObject, Outcome, Owner, Status
+from perdure.engine.handler import Placement
 from perdure.engine.run import Parked, Run
 from perdure.engine.worker import Worker
 from perdure.store.base import Store
-from tests.engine.support import Coroutine, Thread, claim_as_another, done, ended, handlers, serving, worker_session
+from tests.engine.support import (
+    HOUR,
+    Coroutine,
+    Thread,
+    claim_as_another,
+    done,
+    ended,
+    handlers,
+    serving,
+    worker_session,
+)
 from tests.store.support import new_task
 from tests.support import eventually
 
@@ -252,3 +263,91 @@ async def test_a_worker_that_is_stopped_before_it_serves_does_nothing(store: Sto
     await worker.serve()
     assert await store.sessions() == ()
     assert (await claim_as_another(store)).attempt == 1
+
+
+async def test_a_report_that_can_not_be_stored_fails_the_task_and_says_so(store: Store) -> None:
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        await run.report("\ud800")
+        return done()
+
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=work)):
+        over = await ended(store, task)
+    assert over.error is not None
+    assert (over.status, "can't" in over.error.message) == (Status.FAILED, True)
+
+
+async def test_a_queue_has_no_more_runs_at_once_than_the_worker_gives_it_and_holds_up_no_other(store: Store) -> None:
+    running = Counter[str]()
+    let_go = asyncio.Event()
+
+    async def render(run: Run, params: JSONObject) -> Outcome:
+        running["now"] += 1
+        running["most"] = max(running["most"], running["now"])
+        await let_go.wait()
+        running["now"] -= 1
+        return done()
+
+    on_gpu = Coroutine(render, placement=Placement(queue="gpu"))
+    elsewhere = Coroutine(at_once, placement=Placement(queue="mail"))
+    rendering = [await store.create(new_task("render")) for _ in range(4)]
+    unserved = await store.create(new_task("mail"))
+    async with serving(
+        store, handlers(render=on_gpu, report=at_once, mail=elsewhere), queues={"gpu": 1, "default": None}, poll_ms=HOUR
+    ):
+        for _ in range(3):
+            await ended(store, await store.create(new_task()))
+        ((session, _),) = await store.sessions()
+        assert session.info["handlers"] == ["tools/call:render", "tools/call:report"]
+        let_go.set()
+        for task in rendering:
+            await ended(store, task)
+    assert running == {"now": 0, "most": 1}
+    assert (await claim_as_another(store, "mail")).task.id == unserved.id
+
+
+async def test_a_tool_has_no_more_runs_at_once_than_it_may_have_in_one_worker(store: Store) -> None:
+    running = Counter[str]()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        running["now"] += 1
+        running["most"] = max(running["most"], running["now"])
+        await asyncio.sleep(0)
+        running["now"] -= 1
+        return done()
+
+    tasks = [await store.create(new_task()) for _ in range(10)]
+    async with serving(store, handlers(report=Coroutine(work, placement=Placement(concurrency=2)))):
+        for task in tasks:
+            await ended(store, task)
+    assert running == {"now": 0, "most": 2}
+
+
+async def test_urgent_work_is_begun_first(store: Store) -> None:
+    order: list[str] = []
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        order.append(run.claim.task.operation.name)
+        return done()
+
+    tasks = [await store.create(new_task(name)) for name in ("report", "report", "urgent", "urgent")]
+    urgent = Coroutine(work, placement=Placement(priority=1))
+    async with serving(store, handlers(report=work, urgent=urgent), concurrency=1):
+        for task in tasks:
+            await ended(store, task)
+    assert order == ["urgent", "urgent", "report", "report"]
+
+
+async def test_tenants_are_served_in_turn_however_much_one_of_them_has_waiting(store: Store) -> None:
+    order: list[str] = []
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        order.append(run.claim.task.owner.tenant)
+        return done()
+
+    owners = [Owner("busy", "ada")] * 10 + [Owner("quiet", "bob")] * 2
+    tasks = [await store.create(new_task(owner=owner)) for owner in owners]
+    async with serving(store, handlers(report=work), concurrency=1):
+        for task in tasks:
+            await ended(store, task)
+    assert order[:4] == ["busy", "quiet", "busy", "quiet"]

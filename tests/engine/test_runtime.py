@@ -18,7 +18,8 @@ from perdure.engine.runtime import Options, Runtime
 from perdure.engine.wake import Hub
 from perdure.store.base import Store
 from perdure.store.sqlite import SQLiteStore
-from tests.engine.support import Rigged, claim_as_another, done, ended, handlers, status
+from tests.engine.rigged import Rigged
+from tests.engine.support import claim_as_another, done, ended, handlers, status
 from tests.store.support import ADA, VirtualClock, new_task
 from tests.support import eventually
 
@@ -47,6 +48,7 @@ class Endless:
 
 async def test_the_store_is_opened_first_and_closed_last_and_the_session_given_back_before(rigged: Rigged) -> None:
     task = await rigged.create(new_task())
+    rigged.calls.clear()
     async with Runtime(rigged, handlers(report=at_once), QUICK).running():
         await ended(rigged, task)
     calls = rigged.calls
@@ -71,6 +73,19 @@ async def test_a_runtime_without_a_worker_keeps_house_and_runs_nothing(rigged: R
     async with Runtime(rigged, handlers(report=at_once), Options(worker=False)).running():
         assert (await ended(rigged, task)).status is Status.FAILED
     assert not {"open_session", "claim"} & set(rigged.calls)
+
+
+async def test_a_worker_may_be_told_to_stop_ahead_of_the_rest(rigged: Rigged) -> None:
+    work = Endless()
+    task = await rigged.create(new_task())
+    runtime = Runtime(rigged, handlers(report=work), QUICK)
+    async with runtime.running():
+        await work.started.wait()
+        runtime.stop_working()
+        await eventually(lambda: "close_session" in rigged.calls, "the worker did not end")
+        assert work.stops == [Stop.SHUTDOWN]
+        assert (await claim_as_another(rigged)).attempt == 1
+        assert await status(rigged, task) is Status.WORKING
 
 
 async def test_a_store_that_can_not_be_used_starts_nothing(tmp_path: Path) -> None:
@@ -227,3 +242,29 @@ async def test_a_shutdown_that_takes_too_long_is_given_up(rigged: Rigged, monkey
     async with Runtime(rigged, handlers(report=at_once), QUICK).running():
         await ended(rigged, task)
     assert (rigged.calls[-2:], await status(rigged, task)) == (["close_session", "close"], Status.COMPLETED)
+
+
+# -- the store without the engine --------------------------------------------------------------------------------------
+
+
+async def test_the_store_is_open_for_as_long_as_anybody_uses_it(rigged: Rigged) -> None:
+    runtime = Runtime(rigged, {}, Options(worker=False))
+    async with runtime.connected() as store:
+        assert store is rigged
+        async with runtime.running():
+            pass
+        async with runtime.connected():
+            pass
+        assert rigged.calls.count("close") == 0
+    assert (rigged.calls.count("open"), rigged.calls.count("close")) == (1, 1)
+
+
+async def test_a_store_that_can_not_be_opened_is_closed_and_may_be_tried_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'none' / 'tasks.db'}"
+    runtime = Runtime(SQLiteStore(url), {}, Options(worker=False))
+    with pytest.raises(StoreUnusable):
+        async with runtime.connected():
+            raise AssertionError
+    (tmp_path / "none").mkdir()
+    async with runtime.connected() as store:
+        assert await store.sessions() == ()

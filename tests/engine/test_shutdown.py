@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from perdure.domain.model import Completed, JSONObject, Outcome, Status
+from perdure.domain.model import Completed, Demand, JSONObject, Outcome, Status
 from perdure.engine.run import Run, Stop
 from perdure.engine.worker import Worker
 from perdure.store.base import Store
+from tests.engine.rigged import Rigged
 from tests.engine.support import (
     HOUR,
-    Rigged,
     Thread,
+    ask,
     asking,
     claim_as_another,
     done,
@@ -124,7 +125,7 @@ async def test_a_question_that_is_asked_at_the_last_moment_is_kept(store: Store)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            return Completed(dict(await run.ask({"name": question("Your name?")})))
+            return Completed(await ask(run, name=question("Your name?")))
         raise AssertionError
 
     task = await store.create(new_task())
@@ -157,7 +158,7 @@ async def test_a_cancellation_that_came_before_the_shutdown_stays_one(store: Sto
 async def _held(store: Store, task_id: str) -> bool:
     """Whether somebody runs the task. Asked without disturbing it: what is held can't be claimed."""
     session = await store.open_session(HOUR, {"host": "elsewhere"})
-    claims = await store.claim(session.id, ["tools/call:report"], 1)
+    claims = await store.claim(session.id, [Demand("tools/call:report", 1)], 1)
     await store.close_session(session.id)
     return claims == ()
 

@@ -1,31 +1,14 @@
-"""The backends that the conformance suite runs against. A new one is a new entry of `BACKENDS`."""
+"""What the tests of one backend share. The suite that each of them passes is run by `test_conformance.py`."""
 
+import sqlite3
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from perdure.store.base import Store
-from perdure.store.memory import MemoryStore
-from perdure.store.sqlite import SQLiteStore
-from tests.store.support import Changes, StoreFactory, VirtualClock
-
-
-def _memory(_: Path) -> StoreFactory:
-    return MemoryStore
-
-
-def _sqlite(folder: Path) -> StoreFactory:
-    return lambda clock: SQLiteStore(f"sqlite:///{folder / 'tasks.db'}", clock)
-
-
-BACKENDS: dict[str, Callable[[Path], StoreFactory]] = {"memory": _memory, "sqlite": _sqlite}
-
-
-@pytest.fixture(params=BACKENDS)
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> StoreFactory:
-    return BACKENDS[request.param](tmp_path)
+from perdure.store.sqlite import schema
+from perdure.testing import VirtualClock
 
 
 @pytest.fixture
@@ -34,20 +17,29 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-async def store(factory: StoreFactory, clock: VirtualClock) -> AsyncIterator[Store]:
-    """An open and empty store, once for each backend."""
-    store = factory(clock)
-    await store.open()
-    yield store
-    await store.close()
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tasks.db"
 
 
 @pytest.fixture
-def changes(store: Store) -> Changes:
-    """Everything that `store` announces from now on."""
-    changes = Changes()
-    store.subscribe(changes)
-    return changes
+def connections(monkeypatch: pytest.MonkeyPatch) -> dict[str, sqlite3.Connection]:
+    """The real connections of the first store that is opened from now on."""
+    made: dict[str, sqlite3.Connection] = {}
+    connect_writer, connect_reader = schema.connect_writer, schema.connect_reader
+
+    def writer(path: Path) -> sqlite3.Connection:
+        connection = connect_writer(path)
+        made.setdefault("writer", connection)
+        return connection
+
+    def reader(path: Path) -> sqlite3.Connection:
+        connection = connect_reader(path)
+        made.setdefault("reader", connection)
+        return connection
+
+    monkeypatch.setattr(schema, "connect_writer", writer)
+    monkeypatch.setattr(schema, "connect_reader", reader)
+    return made
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from perdure.domain.errors import IllegalTransition, StoreUnavailable, TaskNotFound
-from perdure.domain.model import JSONObject, Status, Task
-from perdure.store.sqlite import SQLiteStore, schema
+from perdure.domain.model import JSONObject, Owner, Status, Task
+from perdure.store.sqlite import SQLiteStore
 from tests.store.support import (
     ADA,
     AGE,
@@ -25,18 +25,19 @@ from tests.store.support import (
     NAME,
     Changes,
     VirtualClock,
+    asks,
+    both,
+    elsewhere,
     hire,
     new_task,
     parked,
     running,
+    sleep,
+    step,
+    waiting,
 )
 
 SECONDS = 20
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tasks.db"
 
 
 @pytest.fixture
@@ -68,27 +69,6 @@ def outside(path: Path, opened: SQLiteStore) -> Iterator[sqlite3.Connection]:
     del opened
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         yield connection
-
-
-@pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> dict[str, sqlite3.Connection]:
-    """The real connections of the first store that is opened from now on."""
-    made: dict[str, sqlite3.Connection] = {}
-    connect_writer, connect_reader = schema.connect_writer, schema.connect_reader
-
-    def writer(path: Path) -> sqlite3.Connection:
-        connection = connect_writer(path)
-        made.setdefault("writer", connection)
-        return connection
-
-    def reader(path: Path) -> sqlite3.Connection:
-        connection = connect_reader(path)
-        made.setdefault("reader", connection)
-        return connection
-
-    monkeypatch.setattr(schema, "connect_writer", writer)
-    monkeypatch.setattr(schema, "connect_reader", reader)
-    return made
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -218,7 +198,7 @@ async def test_of_two_answers_on_two_replicas_exactly_one_is_stored(opened: SQLi
         task = await opened.get(ADA, task_id)
         assert task == await other.get(ADA, task_id)
         assert (task.status, task.version) == (Status.WORKING, 3)
-        assert (await opened.journal(claim))["name"].response in ("one", "other")
+        assert (await opened.journal(claim)).questions["name"].response in ("one", "other")
         await opened.request_cancel(ADA, task_id)
 
 
@@ -305,12 +285,33 @@ async def test_get_sees_one_state_though_an_answer_is_committed_in_the_middle_of
     await store.close()
 
 
+async def test_a_journal_is_of_one_moment_though_an_answer_is_committed_in_the_middle_of_it(
+    connections: dict[str, sqlite3.Connection], path: Path, clock: VirtualClock
+) -> None:
+    """Its entries and its questions are two reads. Seen apart, it would be a journal that never was."""
+    store = SQLiteStore(f"sqlite:///{path}", clock)
+    await store.open()
+    claim = await waiting(store, both(asks(name=NAME), elsewhere()))
+    before, interrupted = await store.journal(claim), list[str]()
+
+    def interrupt(statement: str) -> None:
+        if "FROM input" in statement and not interrupted:
+            interrupted.append(statement)
+            in_another_thread(path, clock, claim.task.id, "name")
+
+    connections["reader"].set_trace_callback(interrupt)
+    assert await store.journal(claim) == before
+    assert interrupted
+    assert await store.journal(claim) != before
+    await store.close()
+
+
 async def test_versions_and_questions_agree_in_every_reading_while_answers_come_in(
     opened: SQLiteStore, path: Path, clock: VirtualClock
 ) -> None:
     asked = [f"k{number:02}" for number in range(30)]
     claim = await running(opened)
-    await opened.park(claim, dict.fromkeys(asked, NAME))
+    await opened.park(claim, asks(**dict.fromkeys(asked, NAME)))
 
     async def answer_one_by_one() -> None:
         store = SQLiteStore(f"sqlite:///{path}", clock)
@@ -331,6 +332,83 @@ async def test_versions_and_questions_agree_in_every_reading_while_answers_come_
         assert (task.status is Status.WORKING) == (not task.inputs)
     assert [task.version for task in seen] == sorted(task.version for task in seen)
     assert seen[-1].status is Status.WORKING
+
+
+# -- what a verb costs -------------------------------------------------------------------------------------------------
+
+
+class Traced:
+    """An open store, and what SQLite executes for its writes: the first words of each statement."""
+
+    def __init__(self, store: SQLiteStore, writer: sqlite3.Connection) -> None:
+        self.store, self._writer = store, writer
+
+    async def statements(self, verb: Awaitable[object]) -> list[str]:
+        seen: list[str] = []
+        self._writer.set_trace_callback(seen.append)
+        await verb
+        self._writer.set_trace_callback(None)
+        return [statement.split()[0] for statement in seen]
+
+
+@pytest.fixture
+async def traced(connections: dict[str, sqlite3.Connection], path: Path, clock: VirtualClock) -> AsyncIterator[Traced]:
+    store = SQLiteStore(f"sqlite:///{path}", clock)
+    await store.open()
+    yield Traced(store, connections["writer"])
+    await store.close()
+
+
+async def test_a_claim_that_finds_nothing_writes_nothing(traced: Traced) -> None:
+    """Not so much as a fence: an idle server would fsync with each look."""
+    claim = await running(traced.store)
+    await traced.store.park(claim, sleep(60_000))
+    await traced.store.create(new_task("other"))
+    worker = await hire(traced.store)
+    assert await traced.statements(worker.claim()) == ["BEGIN", "SELECT", "SELECT", "COMMIT"]
+
+
+async def test_the_runs_of_one_tenant_are_claimed_by_one_statement(traced: Traced) -> None:
+    for _ in range(5):
+        await traced.store.create(new_task())
+    worker = await hire(traced.store)
+    statements = await traced.statements(worker.claim())
+    assert statements == ["BEGIN", "SELECT", "SELECT", "UPDATE", "UPDATE", *["SELECT"] * 5, "COMMIT"]
+
+
+async def test_the_runs_of_several_tenants_are_claimed_by_one_statement_each(traced: Traced) -> None:
+    for number in range(12):
+        await traced.store.create(new_task(owner=Owner(f"t{number % 3}", "ada")))
+    worker = await hire(traced.store)
+    statements = await traced.statements(worker.claim(12))
+    assert statements.count("UPDATE") == 1 + 3
+
+
+async def test_recording_a_step_is_a_look_at_the_fence_and_one_write(traced: Traced) -> None:
+    claim = await running(traced.store)
+    assert await traced.statements(traced.store.record(claim, step("0"))) == ["BEGIN", "SELECT", "INSERT", "COMMIT"]
+
+
+async def test_housekeeping_that_finds_nothing_begins_no_transaction(traced: Traced) -> None:
+    await running(traced.store, new_task(ttl_ms=60_000, timeout_ms=1_000))
+    for verb in (
+        traced.store.expire(10),
+        traced.store.free_overdue(10, late_ms=0),
+        traced.store.purge(10, linger_ms=0, tombstone_ms=1),
+    ):
+        assert await traced.statements(verb) == []
+
+
+async def test_a_task_that_is_purged_leaves_nothing_but_its_tombstone(
+    opened: SQLiteStore, outside: sqlite3.Connection, clock: VirtualClock
+) -> None:
+    claim = await waiting(opened, both(asks(name=NAME), elsewhere()), new_task(ttl_ms=1_000, key="k", digest="d"))
+    await opened.request_cancel(ADA, claim.task.id)
+    clock.advance(1_000)
+    assert await opened.purge(1, linger_ms=0, tombstone_ms=1_000) == 1
+    tables = ("task", "run", "input", "step", "event", "tombstone")
+    counts = {table: outside.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables}
+    assert counts == {**dict.fromkeys(tables, (0,)), "tombstone": (1,)}
 
 
 # -- what may go wrong beneath it --------------------------------------------------------------------------------------
@@ -373,10 +451,23 @@ async def test_a_write_that_sqlite_refuses_is_unavailable_and_nothing_of_it_stay
         await opened.get(ADA, new.id)
 
 
-async def test_an_update_that_touches_no_row_is_an_error_and_nothing_of_the_verb_stays(
+async def test_a_task_that_somebody_ended_between_the_look_and_the_write_stays_as_it_is(
     opened: SQLiteStore, outside: sqlite3.Connection
 ) -> None:
     """The guard in the statement itself: nothing overwrites a terminal status, even if the look before was wrong."""
+    claim = await running(opened)
+    outside.execute(
+        "CREATE TRIGGER faster AFTER DELETE ON run"
+        " BEGIN UPDATE task SET status = 'cancelled' WHERE seq = old.task_seq; END"
+    )
+    with pytest.raises(IllegalTransition):
+        await opened.finish(claim, DONE)
+    assert await opened.get(ADA, claim.task.id) == claim.task
+
+
+async def test_an_update_that_touches_no_row_is_an_error_and_nothing_of_the_verb_stays(
+    opened: SQLiteStore, outside: sqlite3.Connection
+) -> None:
     claim = await running(opened)
     outside.execute("CREATE TRIGGER guard BEFORE UPDATE ON task BEGIN SELECT RAISE(IGNORE); END")
     with pytest.raises(IllegalTransition):

@@ -194,7 +194,9 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
     created = await store.create(new_task())
     await store.close()
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, Migration(2, "broken", statements)))
+        patch.setattr(
+            schema, "MIGRATIONS", (*schema.MIGRATIONS, Migration(len(schema.MIGRATIONS) + 1, "broken", statements))
+        )
         assert 'can not be used: near "no": syntax error' in await refusal(path)
     await store.open()
     assert await store.get(ADA, created.id) == created

@@ -4,38 +4,167 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from perdure.domain.errors import PerdureError
-from perdure.domain.model import JSON, Cancelled, Claim, Completed, Failed, Failure, JSONObject, Outcome, Session
+from perdure.domain.errors import PerdureError, TaskNotFound
+from perdure.domain.journal import Entry, EntryState, Verb, Waits
+from perdure.domain.model import (
+    JSON,
+    Asked,
+    Cancelled,
+    Claim,
+    Completed,
+    Demand,
+    Failed,
+    Failure,
+    JSONObject,
+    Outcome,
+    Owner,
+    Session,
+)
+from perdure.domain.timeline import Inspection
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
-from tests.store.support import ADA, BOB, LEASE, Changes, VirtualClock, new_task
+from tests.store.support import ADA, ELSEWHERE, LEASE, TOKEN, Changes, VirtualClock, new_task
 
 pytestmark = pytest.mark.timeout(900)  # to run takes seconds; to make a failure small enough to read takes minutes
 
 T = TypeVar("T")
 
+MEMORY = Path("/dev/shm")
+"""Thousands of commits, and none has to outlive the machine: where there is a disk in memory, they need not wait."""
 NAMES = ("a", "b")
 HANDLERS = [f"tools/call:{name}" for name in NAMES]
+EVERYTHING = [Demand(handler, 10) for handler in HANDLERS]
 KEYS = ("k1", "k2", "k3")
+PLACES = ("0", "1", "2.0/0", "3")
 QUESTIONS: list[JSONObject] = [{"message": "one?"}, {"message": "two?"}]
-ANSWERS: list[JSON] = [None, 1, "x", {"y": []}]
+VALUES: list[JSON] = [None, 1, "x", {"y": []}]
 OUTCOMES: list[Outcome] = [Completed({"ok": [1, None]}), Failed(Failure(-32000, "Broken", {"a": 1})), Cancelled()]
 
-asked = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(QUESTIONS), max_size=3)
-responses = st.dictionaries(st.sampled_from((*KEYS, "unknown")), st.sampled_from(ANSWERS), max_size=3)
+# -- what is asked for -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """One verb with what follows its first arguments."""
+
+    verb: str
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+    async def of(self, store: Store, *first: object) -> Any:
+        return await getattr(store, self.verb)(*first, *self.args, **self.named)
+
+
+def calls(verb: str, *args: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]) -> st.SearchStrategy[Call]:
+    return st.builds(Call, st.just(verb), st.tuples(*args), st.fixed_dictionaries(named))
+
+
+def any_of(*weighted: tuple[int, st.SearchStrategy[Call]]) -> st.SearchStrategy[Call]:
+    """One of them, by weight."""
+    return st.sampled_from([each for weight, each in weighted for _ in range(weight)]).flatmap(lambda each: each)
+
+
 spans = st.sampled_from([None, 1_000, 20_000])
+passing = st.sampled_from([0] * 8 + [1, 1_000, 1_000, 20_000, LEASE])
 limits = st.sampled_from([10, 2, 1, 0])
-back = st.integers(0, 5)
+back = st.sampled_from([0, 0, 0, 1, 2, 5])
+"""How far back to reach: what happened long ago is seldom still alive."""
+owners = st.sampled_from([ADA, ELSEWHERE])
+keys = st.sampled_from(["one", "other"])
+digests = st.sampled_from(["d", "e"])
+tenants = st.sampled_from([None, "acme", "other", "zoo"])
+places, works = st.sampled_from(PLACES), st.sampled_from(PLACES[:2])
+states, values = st.sampled_from(EntryState), st.sampled_from(VALUES)
+ends = st.sampled_from([EntryState.DONE, EntryState.FAILED])
+tokens = st.sampled_from([TOKEN, TOKEN, "forged"])
+
+steps = st.builds(Entry, places, st.just(Verb.STEP), st.just("step"), states, values)
+sleeps = st.builds(Entry, places, st.just(Verb.SLEEP), st.just(""), st.just(EntryState.STARTED))
+externals = st.builds(
+    Entry, works, st.just(Verb.EXTERNAL), st.just("work"), st.just(EntryState.STARTED), st.just({"token": TOKEN})
+)
+asked = st.builds(Asked, st.sampled_from(QUESTIONS), places | st.none(), spans)
+
+
+def waiting_for(asked: dict[str, Asked], begun: list[tuple[Entry, int | None]], more: set[str], minds: bool) -> Waits:
+    """Waits mostly name what they begin."""
+    return Waits(asked, tuple(begun), frozenset(more | {entry.place for entry, _ in begun}), minds)
+
+
+waits = st.builds(
+    waiting_for,
+    st.dictionaries(st.sampled_from(KEYS), asked, max_size=2),
+    st.lists(st.tuples(externals | externals | sleeps, spans), max_size=2),
+    st.sets(places, max_size=1),
+    st.booleans(),
+)
+demands = st.permutations(HANDLERS).flatmap(
+    lambda handlers: st.tuples(*(st.builds(Demand, st.just(handler), limits, tenants) for handler in handlers))
+)
+
+# Weighted, so that much happens: many parks and many things that end them, and few ends. Left to itself, chance spends
+# its steps on tasks that nobody has claimed.
+writes = any_of(
+    (6, calls("park", waits)),
+    (3, calls("record", steps | externals, wake_in_ms=spans, note=st.sampled_from([None, "again"]))),
+    (2, calls("retry", st.sampled_from([0, 1_000]), st.just("no"), failed=st.lists(places, max_size=2))),
+    (1, calls("finish", st.sampled_from(OUTCOMES))),
+    (1, calls("release")),
+    (1, calls("report", st.sampled_from(["halfway", "nearly"]))),
+    (1, calls("journal")),
+)
+of_owners = any_of(
+    (3, calls("answer", st.dictionaries(st.sampled_from((*KEYS, "unknown")), values, min_size=1, max_size=4))),
+    (1, calls("request_cancel")),
+    (1, calls("get")),
+)
+of_strangers = any_of(
+    (3, calls("settle", tokens, ends, st.sampled_from(VALUES[:2]))),
+    (1, calls("tell", tokens, st.just("half way"))),
+)
+of_the_house = any_of(
+    (1, calls("expire", limits)),
+    (1, calls("free_overdue", limits, late_ms=st.sampled_from([0, 1_000]))),
+    (1, calls("purge", limits, linger_ms=st.sampled_from([0, 1_000]), tombstone_ms=st.sampled_from([500, 10_000]))),
+)
+of_sessions = any_of(
+    (2, calls("open_session", st.sampled_from([100 * LEASE, LEASE, 2_000]))),
+    (2, calls("take_over", st.booleans())),
+    (1, calls("renew", st.just(LEASE))),
+    (1, calls("close_session")),
+)
+new_tasks = calls(
+    "create",
+    st.sampled_from(NAMES),
+    owners,
+    ttl_ms=spans,
+    keep_ms=spans,
+    timeout_ms=spans,
+    max_attempts=st.integers(1, 2),
+    key=st.none() | keys,
+    digest=digests,
+)
+moves = any_of(
+    (10, writes),
+    (4, calls("claim", demands, limits)),
+    (3, new_tasks),
+    (4, of_owners),
+    (4, of_strangers),
+    (3, of_the_house),
+    (2, of_sessions),
+    (1, calls("create_again", keys, digests)),
+    (1, calls("recall", owners, keys, digests)),
+)
 
 
 def recent(items: Sequence[T], back: int) -> T:
@@ -44,28 +173,34 @@ def recent(items: Sequence[T], back: int) -> T:
 
 
 class Stores(RuleBasedStateMachine):
-    """Each rule asks the same of both and compares the answers; the invariant compares all that can be seen."""
+    """Each move asks the same of both and compares the answers; the invariants compare all that can be seen."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = VirtualClock()
-        self.tasks: list[str] = []
+        self.tasks: list[tuple[str, Owner]] = []
         self.claims: list[Claim] = []
+        self.steps = 0
         self.sessions: list[tuple[str, str]] = []  # their names in the model and in SQLite
         self.stack = contextlib.ExitStack()
 
     @initialize()
     def open(self) -> None:
-        folder = self.stack.enter_context(tempfile.TemporaryDirectory())
-        self.runner = self.stack.enter_context(asyncio.Runner())
+        folder = self.stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None))
+        # Not `Runner.run`, which sets up a signal handler each time, at a third of the cost of all that is done here.
+        self.run = self.stack.enter_context(asyncio.Runner()).get_loop().run_until_complete
         self.model = MemoryStore(self.clock)
         self.sqlite = SQLiteStore(f"sqlite:///{Path(folder) / 'tasks.db'}", self.clock)
         self.heard = (Changes(), Changes())
         for store, changes in zip((self.model, self.sqlite), self.heard, strict=True):
-            self.runner.run(store.open())
-            self.stack.callback(self.runner.run, store.close())
+            self.run(store.open())
+            self.stack.callback(self.close, store)
             store.subscribe(changes)
-        self.open_session(LEASE)
+        self.open_session(100 * LEASE)
+        self.create("a", ADA)
+
+    def close(self, store: Store) -> None:
+        self.run(store.close())
 
     def teardown(self) -> None:
         self.stack.close()
@@ -90,33 +225,45 @@ class Stores(RuleBasedStateMachine):
             return await verb(store, side)
 
         try:
-            return self.runner.run(ask())
+            return self.run(ask())
         except PerdureError as error:
             return error
 
-    # -- what clients ask ----------------------------------------------------------------------------------------------
+    # -- the moves -----------------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(NAMES), ttl_ms=spans, keep_ms=spans, max_attempts=st.integers(1, 2))
-    def create(self, name: str, ttl_ms: int | None, keep_ms: int | None, max_attempts: int) -> None:
-        new = new_task(name, ttl_ms=ttl_ms, keep_ms=keep_ms, max_attempts=max_attempts)
+    @rule(ms=passing, call=moves, back=back, stale=st.sampled_from([False] * 5 + [True]))
+    def move(self, ms: int, call: Call, back: int, stale: bool) -> None:
+        self.clock.advance(ms)
+        task_id, owner = recent(self.tasks, back)
+        match call.verb:
+            case "create" | "create_again" | "open_session":
+                getattr(self, call.verb)(*call.args, **call.named)
+            case "claim" | "take_over" | "renew" | "close_session":
+                getattr(self, call.verb)(recent(self.sessions, back), call)
+            case "get" | "answer" | "request_cancel":
+                self.both(lambda store: call.of(store, owner, task_id))
+            case "settle" | "tell":
+                work = recent(self.works() or [(task_id, "0")], back)
+                self.both(lambda store: call.of(store, *work))
+            case "recall" | "expire" | "free_overdue" | "purge":
+                self.both(call.of)
+            case _:
+                self.write(call, back, stale=stale)
+
+    def create(self, name: str, owner: Owner, **options: Any) -> None:
+        new = new_task(name, owner=owner, **options)
         self.both(lambda store: store.create(new))
-        self.tasks.append(new.id)
+        self.tasks.append((new.id, owner))
 
-    @precondition(lambda self: self.tasks)
-    @rule(back=back, responses=responses)
-    def answer(self, back: int, responses: dict[str, JSON]) -> None:
-        task_id = recent(self.tasks, back)
-        self.both(lambda store: store.answer(ADA, task_id, responses))
+    def create_again(self, key: str, digest: str) -> None:
+        """Under an id that stands there already, or did.
 
-    @precondition(lambda self: self.tasks)
-    @rule(back=back)
-    def request_cancel(self, back: int) -> None:
-        task_id = recent(self.tasks, back)
-        self.both(lambda store: store.request_cancel(ADA, task_id))
+        With a key: without one the two would number their tasks differently from then on, as they may.
+        """
+        task_id, owner = self.tasks[-1]
+        new = replace(new_task("a", owner=owner, key=key, digest=digest), id=task_id)
+        self.both(lambda store: store.create(new))
 
-    # -- what workers ask ----------------------------------------------------------------------------------------------
-
-    @rule(lease_ms=st.sampled_from([LEASE, 2_000]))
     def open_session(self, lease_ms: int) -> None:
         opened: list[Session] = []
 
@@ -127,81 +274,84 @@ class Stores(RuleBasedStateMachine):
         self.each(verb, lambda session: replace(session, id=opened[0].id))
         self.sessions.append((opened[0].id, opened[1].id))
 
-    @rule(back=back)
-    def renew(self, back: int) -> None:
-        session = recent(self.sessions, back)
-        self.each(lambda store, side: store.renew(session[side], LEASE), lambda renewal: renewal)
+    def renew(self, session: tuple[str, str], call: Call) -> None:
+        self.each(lambda store, side: call.of(store, session[side]), lambda answer: answer)
 
-    @rule(back=back)
-    def close_session(self, back: int) -> None:
-        session = recent(self.sessions, back)
-        self.each(lambda store, side: store.close_session(session[side]), lambda nothing: nothing)
+    close_session = renew
 
-    @rule(gone=st.lists(back, max_size=1))
-    def take_over(self, gone: list[int]) -> None:
-        dead = [recent(self.sessions, back) for back in gone]
-        self.each(lambda store, side: store.take_over([session[side] for session in dead]), lambda count: count)
+    def take_over(self, session: tuple[str, str], call: Call) -> None:
+        (known_to_be_dead,) = call.args
+        gone = [session] if known_to_be_dead else []
+        self.each(lambda store, side: store.take_over([each[side] for each in gone]), lambda count: count)
 
-    @rule(back=back, handlers=st.permutations(HANDLERS) | st.just(HANDLERS[:1]), limit=limits)
-    def claim(self, back: int, handlers: Sequence[str], limit: int) -> None:
-        session = recent(self.sessions, back)
-        claims = self.each(lambda store, side: store.claim(session[side], handlers, limit), lambda claims: claims)
+    def claim(self, session: tuple[str, str], call: Call) -> None:
+        claims = self.each(lambda store, side: call.of(store, session[side]), lambda claims: claims)
         self.claims += claims or ()
 
-    @precondition(lambda self: self.claims)
-    @rule(back=back, message=st.sampled_from(["halfway", "nearly"]))
-    def report(self, back: int, message: str) -> None:
-        claim = recent(self.claims, back)
-        self.both(lambda store: store.report(claim, message))
+    def write(self, call: Call, back: int, *, stale: bool) -> None:
+        """Under a claim that holds, most often."""
+        held = self.held()
+        if not held and not stale:
+            self.claim(recent(self.sessions, back), Call("claim", (EVERYTHING, 10), {}))
+            held = self.held()
+        claims = self.claims if stale else held
+        if claims:
+            self.both(lambda store: call.of(store, recent(claims, back)))
 
-    @precondition(lambda self: self.claims)
-    @rule(back=back, asked=asked)
-    def park(self, back: int, asked: dict[str, JSONObject]) -> None:
-        claim = recent(self.claims, back)
-        self.both(lambda store: store.park(claim, asked))
+    def works(self) -> list[tuple[str, str]]:
+        """The work elsewhere that is on record, by task and place."""
+        records = [(task_id, self.run(self.record_of(task_id))) for task_id, _ in self.tasks]
+        entries = [(task_id, entry) for task_id, known in records if known for entry in known.journal.entries.values()]
+        return [(task_id, entry.place) for task_id, entry in entries if entry.verb is Verb.EXTERNAL]
 
-    @precondition(lambda self: self.claims)
-    @rule(back=back, outcome=st.sampled_from(OUTCOMES))
-    def finish(self, back: int, outcome: Outcome) -> None:
-        claim = recent(self.claims, back)
-        self.both(lambda store: store.finish(claim, outcome))
+    def held(self) -> list[Claim]:
+        """The claims that still hold."""
+        return [claim for claim in self.claims if self.holds(claim)]
 
-    @precondition(lambda self: self.claims)
-    @rule(back=back)
-    def release(self, back: int) -> None:
-        claim = recent(self.claims, back)
-        self.both(lambda store: store.release(claim))
+    def holds(self, claim: Claim) -> bool:
+        known = self.run(self.record_of(claim.task.id))
+        run = known and known.run
+        return run is not None and run.session is not None and run.fence == claim.fence
 
-    # -- time and housekeeping -----------------------------------------------------------------------------------------
-
-    @rule(ms=st.sampled_from([1, 1_000, LEASE]))
-    def advance(self, ms: int) -> None:
-        self.clock.advance(ms)
-
-    @rule(limit=limits)
-    def expire(self, limit: int) -> None:
-        self.both(lambda store: store.expire(limit))
-
-    @rule(limit=limits, linger_ms=st.sampled_from([0, 1_000]), tombstone_ms=st.sampled_from([500, 10_000]))
-    def purge(self, limit: int, linger_ms: int, tombstone_ms: int) -> None:
-        self.both(lambda store: store.purge(limit, linger_ms=linger_ms, tombstone_ms=tombstone_ms))
+    async def record_of(self, task_id: str) -> Inspection | None:
+        try:
+            return await self.model.inspect(task_id)
+        except TaskNotFound:
+            return None
 
     # -- what can be seen ----------------------------------------------------------------------------------------------
 
     @invariant()
     def all_that_can_be_seen_is_equal(self) -> None:
-        for task_id in self.tasks:
-            for owner in (ADA, BOB):
-                self.both(lambda store, owner=owner, task_id=task_id: store.get(owner, task_id))
-        for claim in self.claims:
-            journal = self.both(lambda store, claim=claim: store.journal(claim))
-            assert list(journal or ()) == list(self.runner.run(self.sqlite.journal(claim)))
+        # The latest, of which most is asked, and of the others one at a time.
+        self.steps += 1
+        self.compare([*self.tasks[-3:], self.tasks[self.steps % len(self.tasks)]])
         self.each(lambda store, _: store.sessions(), self.in_the_models_names)
+        self.both(lambda store: store.queues())
+        self.both(lambda store: store.backlog(1_000))
+
+    def compare(self, tasks: Sequence[tuple[str, Owner]]) -> None:
+        for task_id, owner in tasks:
+            seen = self.each(lambda store, _, task_id=task_id: self.look(store, task_id), self.inspected)
+            if seen is None:
+                self.both(lambda store, owner=owner, task_id=task_id: store.get(owner, task_id))
 
     @invariant()
     def the_same_changes_were_announced_in_the_same_order(self) -> None:
         one, other = self.heard
         assert one.take() == other.take()
+
+    async def look(self, store: Store, task_id: str) -> tuple[Inspection, list[str]]:
+        """Everything about a task, and the order in which it asked, of which mappings that are equal may differ."""
+        inspection = await store.inspect(task_id)
+        return inspection, list(inspection.journal.questions)
+
+    def inspected(self, seen: tuple[Inspection, list[str]]) -> tuple[Inspection, list[str]]:
+        (inspection, order), names = seen, {name: model for model, name in self.sessions}
+        run = inspection.run
+        if run is None or run.session is None:
+            return seen
+        return replace(inspection, run=replace(run, session=names[run.session])), order
 
     def in_the_models_names(self, sessions: tuple[tuple[Session, bool], ...]) -> tuple[tuple[Session, bool], ...]:
         names = {name: model for model, name in self.sessions}

@@ -256,13 +256,22 @@ class History:
         need(task["createdAt"] == last["createdAt"], "a task is created once")
         need(instant(task["lastUpdatedAt"]) >= instant(last["lastUpdatedAt"]), "time runs backwards")
         if last["status"] in _TERMINAL:
-            need(_bare(task) == _bare(last), f"a terminal task changed: {last} -> {task}")
+            need(_agree(last, task), f"a terminal task changed: {last} -> {task}")
         elif task["lastUpdatedAt"] == last["lastUpdatedAt"] and task["status"] == last["status"]:
             need(task["ttlMs"] == last["ttlMs"], "a change without an update")
         for key, request in task.get("inputRequests", {}).items():
             known = self._asked.setdefault((task["taskId"], key), request)
             need(known == request, f"the key {key!r} stands for two questions")
-        self._last[task["taskId"]] = task
+        if task["resultType"] != "task" or last["status"] not in _TERMINAL:
+            self._last[task["taskId"]] = task
+
+
+def _agree(last: JSON, task: JSON) -> bool:
+    """Whether they show the same task. A handle shows less: it has no result, also where the task is over."""
+    known, shown = _bare(last), _bare(task)
+    if "task" in (last["resultType"], task["resultType"]):
+        known, shown = ({name: one[name] for name in known.keys() & shown.keys()} for one in (known, shown))
+    return known == shown
 
 
 def _bare(task: JSON) -> JSON:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perdure import SyncTaskContext
+from perdure.domain.model import Demand
 from tests.support import eventually
 from tests.wire.envelopes import envelope, headers
 from tests.wire.support import Stage, stage
@@ -86,7 +87,7 @@ async def test_the_intent_is_stored_before_it_is_acknowledged(tmp_path: Path) ->
     async with stage(tmp_path, Tools().declare, worker=False) as up:
         task_id = await up.client.start("gated")
         session = await up.store.open_session(60_000, {})
-        assert await up.store.claim(session.id, ["tools/call:gated"], 1)
+        assert await up.store.claim(session.id, [Demand("tools/call:gated", 1)], 1)
         await up.client.cancel(task_id)
         assert (await up.client.get(task_id)).result["status"] == "working"
         await up.store.take_over([session.id])

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from perdure import ConfigurationError, Owner, Tasks
+from perdure import (
+    AlreadySettled,
+    ConfigurationError,
+    JournalMismatch,
+    LimitExceeded,
+    Owner,
+    PerdureError,
+    StepFailed,
+    StoreUnavailable,
+    Tasks,
+)
+from perdure.domain.errors import IdempotencyKeyReused, QueueFull
+from perdure.wire.errors import to_mcp
 from tests.wire.envelopes import JSON
 from tests.wire.support import Stage, stage
 from tests.wire.tools import Tools
@@ -132,6 +144,28 @@ async def test_a_store_that_is_away_says_when_to_try_again(scene: Stage) -> None
         assert str(scene.database) not in reply.raw.decode()
     await scene.store.open()
     assert (await scene.client.get(task_id)).result["taskId"] == task_id
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "data"),
+    [
+        (QueueFull(retry_after_ms=70), -32000, {"retryAfterMs": 70}),
+        (StoreUnavailable(retry_after_ms=70), -32000, {"retryAfterMs": 70}),
+        (IdempotencyKeyReused(), -32602, None),
+        (LimitExceeded("too long"), -32602, None),
+    ],
+)
+def test_what_the_caller_can_mend_or_wait_for_is_said(error: PerdureError, code: int, data: JSON) -> None:
+    told = to_mcp(error).error
+    assert (told.code, told.message, told.data) == (code, str(error), data)
+
+
+@pytest.mark.parametrize(
+    "error", [JournalMismatch("3", "secret", "secret"), StepFailed("secret", "secret", "secret"), AlreadySettled()]
+)
+def test_what_only_a_tool_can_run_into_is_none_of_the_callers_business(error: PerdureError) -> None:
+    told = to_mcp(error).error
+    assert (told.code, told.message, told.data) == (-32603, "Internal error", None)
 
 
 async def test_errors_inform_and_carry_no_paths_or_sql(scene: Stage) -> None:

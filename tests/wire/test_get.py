@@ -6,6 +6,7 @@ import pytest
 from mcp_types import CallToolResult, TextContent
 
 from perdure import Tasks
+from perdure.domain.model import Demand
 from tests.support import eventually
 from tests.wire.envelopes import RELATED_TASK, SERVER_INFO
 from tests.wire.support import Stage, stage
@@ -127,7 +128,7 @@ async def test_a_task_whose_workers_all_died_fails_and_says_so(tmp_path: Path) -
         task_id = await up.client.start("fatal")
         for _ in range(2):
             session = await up.store.open_session(60_000, {})
-            assert await up.store.claim(session.id, ["tools/call:fatal"], 1)
+            assert await up.store.claim(session.id, [Demand("tools/call:fatal", 1)], 1)
             await up.store.take_over([session.id])
         task = (await up.client.get(task_id)).result
     assert (task["status"], task["error"]["code"]) == ("failed", -32603)

@@ -54,8 +54,7 @@ class Asking:
 
     async def sample(self, task: TaskContext) -> str:
         message = SamplingMessage(role="user", content=TextContent(type="text", text="A poem"))
-        options: dict[str, Any] = {"system_prompt": "Be brief", "temperature": 0.5}
-        answer = await task.sample("poem", ["Please", message], max_tokens=7, **options)
+        answer = await task.sample("poem", ["Please", message], max_tokens=7, system_prompt="Be brief", temperature=0.5)
         return f"{answer.model} {answer.stop_reason}"
 
     async def sample_tools(self, task: TaskContext) -> str:

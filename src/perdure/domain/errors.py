@@ -8,14 +8,21 @@ tools. Which JSON-RPC code an error becomes, and whose message stays here, is de
 from __future__ import annotations
 
 __all__ = [
+    "AlreadySettled",
     "ConfigurationError",
+    "IdempotencyKeyReused",
     "IllegalTransition",
     "InputKeyReused",
     "InvalidDuration",
+    "JournalMismatch",
     "LeaseLost",
+    "LimitExceeded",
     "MalformedTaskId",
     "NotStorable",
     "PerdureError",
+    "QueueFull",
+    "StepFailed",
+    "StepInterrupted",
     "StoreUnavailable",
     "StoreUnusable",
     "TaskExpired",
@@ -74,6 +81,80 @@ class InputKeyReused(PerdureError):
             f"The input key {key!r} was already used by this task for a different question. "
             "Ask under another key, and keep a question's text free of what changes between runs."
         )
+
+
+class JournalMismatch(PerdureError):
+    """The code of a tool is not the code that began the task: it does other things, or the same in another order.
+
+    Going on would give it results that belong to something else. The message names both sides, since the bug (or the
+    deploy that went too far) is the tool author's.
+    """
+
+    def __init__(self, place: str, recorded: str, found: str) -> None:
+        self.place = place
+        super().__init__(
+            f"The tool's code does not agree with the task's journal: at place {place} the journal {recorded}, and the "
+            f"code {found}. A task must be finished by the code that began it: give a changed tool another version."
+        )
+
+
+class StepFailed(PerdureError):
+    """A step came to an error, now or in an earlier run; nothing that happened to it is tried again.
+
+    `name` is the step's, `type` the name of the exception's class, `detail` what the wire recorded of it. In the run
+    that it happened in, `__cause__` is the exception itself; after a replay there is none, so look at `type`. `places`
+    are the failed steps' places in the journal (several, if they ran side by side).
+    """
+
+    def __init__(
+        self, name: str, type: str, message: str, *, places: tuple[str, ...] = (), detail: object = None
+    ) -> None:
+        self.name, self.type, self.message, self.places, self.detail = name, type, message, places, detail
+        super().__init__(
+            f"The step {name!r} failed: {type}: {message}" if message else f"The step {name!r} failed: {type}"
+        )
+
+
+class StepInterrupted(PerdureError):
+    """A step that must run at most once was begun in an earlier run, and nobody knows how far it got.
+
+    Find out by other means (ask the system that it talked to), and go on from there.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"The step {name!r} may run at most once, and was begun before: whether it has taken effect is not known"
+        )
+
+
+class LimitExceeded(PerdureError):
+    """Something is larger, longer or more than `Limits` allows; the message names it and the bound."""
+
+
+class QueueFull(PerdureError):
+    """So many tasks wait to be run already that another one is refused, before anything is stored.
+
+    `retry_after_ms` is a hint for the caller, in milliseconds.
+    """
+
+    def __init__(self, *, retry_after_ms: int = 5000) -> None:
+        self.retry_after_ms = retry_after_ms
+        super().__init__("Too many tasks are waiting already")
+
+
+class IdempotencyKeyReused(PerdureError):
+    """The owner has called with this idempotency key before, and asked for something else then."""
+
+    def __init__(self) -> None:
+        super().__init__("The idempotency key was used before, for another call")
+
+
+class AlreadySettled(PerdureError):
+    """External work has come to its end before, in another way; or its task has."""
+
+    def __init__(self) -> None:
+        super().__init__("The work was settled before, or its task is over")
 
 
 class NotStorable(PerdureError):

@@ -1,51 +1,69 @@
-"""The rules of questions and answers, for one task's journal of inputs.
+"""The rules of questions and answers, for all that one task ever asked.
 
-A journal maps each key that the task ever used to its `InputRequest`. Keys are never used again for another question,
+`Questions` maps each key that the task ever used to its `InputRequest`. Keys are never used again for another question,
 the first answer wins, and whatever is not outstanding is ignored (contract 4). These functions decide; stores write
 what they return.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from .errors import InputKeyReused
-from .model import JSON, InputRequest, InputState, JSONObject
+from .model import JSON, Asked, InputRequest, InputState
 
-__all__ = ["Journal", "accept", "admit", "answers", "outstanding"]
+__all__ = ["Questions", "accept", "admit", "closed", "outstanding", "unanswered"]
 
-Journal = Mapping[str, InputRequest]
+Questions = Mapping[str, InputRequest]
 
 
-def admit(journal: Journal, asked: Mapping[str, JSONObject], now: int) -> dict[str, InputRequest]:
-    """The questions in `asked` that are new to the journal, as they enter it.
+def admit(questions: Questions, asked: Mapping[str, Asked], now: int) -> dict[str, InputRequest]:
+    """What in `asked` is new, as it enters the record.
 
     Raises:
-        InputKeyReused: a key stands in the journal with a different question. The comparison is by value: replay runs
-            the same code again, so a question that differs is a different question.
+        InputKeyReused: a key stands there with a different question. The comparison is by value: replay runs the same
+            code again, so a question that differs is a different question.
     """
-    for key, request in asked.items():
-        if key in journal and journal[key].request != request:
+    for key, new in asked.items():
+        if key in questions and questions[key].request != new.request:
             raise InputKeyReused(key)
-    return {key: InputRequest(key, request, now) for key, request in asked.items() if key not in journal}
+    return {key: _issued(key, new, now) for key, new in asked.items() if key not in questions}
 
 
-def accept(journal: Journal, responses: Mapping[str, JSON]) -> dict[str, InputRequest]:
+def _issued(key: str, new: Asked, now: int) -> InputRequest:
+    deadline = None if new.timeout_ms is None else now + new.timeout_ms
+    return InputRequest(key, new.request, now, place=new.place, deadline=deadline)
+
+
+def accept(questions: Questions, responses: Mapping[str, JSON]) -> dict[str, InputRequest]:
     """The entries that `responses` answer: outstanding ones only; unknown, answered and superseded keys are ignored."""
     return {
-        key: replace(journal[key], state=InputState.ANSWERED, response=response)
+        key: replace(questions[key], state=InputState.ANSWERED, response=response)
         for key, response in responses.items()
-        if key in journal and journal[key].state is InputState.OUTSTANDING
+        if key in questions and questions[key].state is InputState.OUTSTANDING
     }
 
 
-def outstanding(journal: Journal) -> tuple[InputRequest, ...]:
-    """The open questions, in the order in which they entered the journal."""
-    return tuple(entry for entry in journal.values() if entry.state is InputState.OUTSTANDING)
+def unanswered(questions: Questions, now: int) -> dict[str, InputRequest]:
+    """The open questions whose time has run out, as they are from then on: nobody waits for them any more."""
+    return {
+        question.key: replace(question, state=InputState.SUPERSEDED)
+        for question in outstanding(questions)
+        if question.deadline is not None and question.deadline <= now
+    }
 
 
-def answers(journal: Journal, asked: Mapping[str, JSONObject]) -> dict[str, JSON] | None:
-    """The recorded answers to all of `asked`, or None while any is missing."""
-    found = {key: journal[key] for key in asked if key in journal and journal[key].state is InputState.ANSWERED}
-    return {key: found[key].response for key in asked} if len(found) == len(asked) else None
+def outstanding(questions: Questions) -> tuple[InputRequest, ...]:
+    """The open questions, in the order of asking."""
+    return tuple(entry for entry in questions.values() if entry.state is InputState.OUTSTANDING)
+
+
+def closed(questions: Questions, keys: Iterable[str]) -> dict[str, InputRequest] | None:
+    """The questions under `keys`, each answered or given up; None while any is open, or was never asked."""
+    found: dict[str, InputRequest] = {}
+    for key in keys:
+        if key not in questions or questions[key].state is InputState.OUTSTANDING:
+            return None
+        found[key] = questions[key]
+    return found

@@ -7,7 +7,7 @@ that they lost. A request to cancel is not a status: it is an intent that is sto
 what the work then does decides where the task ends (the specification calls this cooperative).
 
 The machine is the table `TRANSITIONS`; `apply` is its only interpreter. The property tests are made from the table,
-and a test holds the arrows of `docs/lifecycle.md` against it. Stores call `apply` inside their transactions; none of
+and so are the drawing and the arrows of `docs/state_machine.md`. Stores call `apply` inside their transactions; none of
 them knows a status transition of its own.
 """
 
@@ -40,6 +40,7 @@ __all__ = [
     "exhausted",
     "on_answers",
     "on_cancel",
+    "on_claim",
     "on_death",
     "on_free",
     "on_park",
@@ -77,6 +78,7 @@ TRANSITIONS: Final[Mapping[tuple[Status, Kind], Status]] = MappingProxyType(
         (_W, Kind.EXPIRE): _FAILED,
         (_I, Kind.PARTIAL): _I,
         (_I, Kind.RESUME): _W,
+        (_I, Kind.REQUEST_CANCEL): _W,
         (_I, Kind.CANCEL): _CANCELLED,
         (_I, Kind.EXPIRE): _FAILED,
     }
@@ -84,7 +86,8 @@ TRANSITIONS: Final[Mapping[tuple[Status, Kind], Status]] = MappingProxyType(
 """(status, event) -> status. A pair that is missing is illegal.
 
 Nobody runs while a task is `input_required` (it is parked), so progress and results can't come from there, and a
-request to cancel it is carried out at once: CANCEL, not REQUEST_CANCEL."""
+request to cancel it is carried out at once: CANCEL. Only a task whose code has something to do about it (it waits for
+work elsewhere, which is to be stopped as well) is woken instead: REQUEST_CANCEL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +119,14 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The last outstanding question was answered."""
+    """The work goes on: the last outstanding question was answered, or a time that it waits for has come."""
 
     kind: ClassVar[Kind] = Kind.RESUME
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCancel:
-    """Somebody asked a running task to stop."""
+    """Somebody asked a task to stop, and its code is to hear of it."""
 
     kind: ClassVar[Kind] = Kind.REQUEST_CANCEL
 
@@ -173,12 +176,12 @@ def created(seq: int, new: NewTask, now: int) -> Task:
     )
 
 
-def exhausted(attempts: int) -> Failed:
-    """How a task ends whose workers died `attempts` times.
+def exhausted(deaths: int) -> Failed:
+    """How a task ends whose workers died `deaths` times.
 
     Nobody can say why they did, only that going on would kill the next one too.
     """
-    text = f"The worker that ran the task died or went silent {attempts} times; giving up"
+    text = f"The worker that ran the task died or went silent {deaths} times; giving up"
     return Failed(Failure(INTERNAL_ERROR, text), text)
 
 
@@ -186,23 +189,42 @@ def exhausted(attempts: int) -> Failed:
 # differently; None means that the status stays as it is.
 
 
-def on_answers(outstanding: tuple[InputRequest, ...]) -> Partial | Resume:
-    """Answers were accepted, and `outstanding` are still missing."""
+def on_answers(task: Task, outstanding: tuple[InputRequest, ...]) -> Partial | Resume | None:
+    """Answers were accepted, and `outstanding` are still missing.
+
+    None: the work goes on already, since something else woke it, and will find them.
+    """
+    if task.status is not Status.INPUT_REQUIRED:
+        return None
     return Partial(outstanding) if outstanding else Resume()
 
 
-def on_cancel(task: Task, *, held: bool) -> RequestCancel | Finish | None:
-    """Somebody asks the task to stop; `held`: a worker is running it, and decides."""
+def on_claim(task: Task) -> Resume | None:
+    """A worker takes the run. None: the task is `working` as it is."""
+    return Resume() if task.status is Status.INPUT_REQUIRED else None
+
+
+def on_cancel(task: Task, *, held: bool, minded: bool) -> RequestCancel | Finish | None:
+    """Somebody asks the task to stop.
+
+    `held`: a worker is running it, and its code decides. `minded`: it is parked, and its code wants to hear of it.
+    """
     if task.status.terminal or task.cancel_requested:
         return None
-    return RequestCancel() if held else Finish(Cancelled())
+    return RequestCancel() if held or minded else Finish(Cancelled())
 
 
-def on_park(task: Task, outstanding: tuple[InputRequest, ...]) -> Ask | Finish | None:
-    """The run can't go on without answers. None: they are all there, and it may go on at once."""
-    if task.cancel_requested:
+def on_park(
+    task: Task, outstanding: tuple[InputRequest, ...], *, ready: bool, minded: bool = False
+) -> Ask | Finish | None:
+    """The run can't go on for now. `ready`: something that it waits for has come meanwhile.
+
+    `minded`: its code wants to hear of a cancellation, and one that has come is such a thing (`waiting.due_at`). None:
+    it waits for nobody's answer, so the status stays.
+    """
+    if task.cancel_requested and not minded:
         return Finish(Cancelled())
-    return Ask(outstanding) if outstanding else None
+    return Ask(outstanding) if outstanding and not ready else None
 
 
 def on_free(task: Task) -> Finish | None:
@@ -210,10 +232,10 @@ def on_free(task: Task) -> Finish | None:
     return Finish(Cancelled()) if task.cancel_requested else None
 
 
-def on_death(task: Task, attempt: int, max_attempts: int) -> Finish | None:
-    """The worker that held the run is dead, and this was attempt number `attempt`. None: it may be tried again."""
-    if attempt >= max_attempts and not task.cancel_requested:
-        return Finish(exhausted(attempt))
+def on_death(task: Task, deaths: int, max_attempts: int) -> Finish | None:
+    """The worker that held the run is dead, and was number `deaths`. None: it may be tried again."""
+    if deaths >= max_attempts and not task.cancel_requested:
+        return Finish(exhausted(deaths))
     return on_free(task)
 
 
@@ -242,7 +264,7 @@ def _carry(moved: Task, event: Event) -> Task:
         case Resume():
             return replace(moved, inputs=())
         case RequestCancel():
-            return replace(moved, cancel_requested=True)
+            return replace(moved, cancel_requested=True, inputs=())
         case Expire():
             return _finished(moved, _EXPIRED)
         case Finish(outcome):

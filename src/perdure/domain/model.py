@@ -13,10 +13,12 @@ from enum import StrEnum
 
 __all__ = [
     "JSON",
+    "Asked",
     "Cancelled",
     "Change",
     "Claim",
     "Completed",
+    "Demand",
     "Failed",
     "Failure",
     "InputRequest",
@@ -64,16 +66,20 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The request that became a task: enough to run it again on another machine."""
+    """The request that became a task: enough to run it again on another machine.
+
+    `version` says which code began it, if its author tells versions apart: only that may finish it.
+    """
 
     method: str
     name: str
     params: JSONObject
+    version: str = ""
 
     @property
     def handler(self) -> str:
         """The name under which workers claim it; a worker claims only what it has a handler for."""
-        return f"{self.method}:{self.name}"
+        return f"{self.method}:{self.name}@{self.version}" if self.version else f"{self.method}:{self.name}"
 
 
 class InputState(StrEnum):
@@ -86,13 +92,27 @@ class InputState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """One question of a task, under a key that is unique for the task's whole life (contract 4)."""
+    """One question of a task, under a key that is unique for the task's whole life (contract 4).
+
+    `place` is where the code asked it (`journal`); `deadline` when it goes on without an answer.
+    """
 
     key: str
     request: JSONObject
     issued_at: int
     state: InputState = InputState.OUTSTANDING
     response: JSON = None
+    place: str | None = None
+    deadline: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question on its way to the store: what is asked, where in the code, and how long it may stay open."""
+
+    request: JSONObject
+    place: str | None = None
+    timeout_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +130,8 @@ class NewTask:
 
     `accepts` names the input kinds that the creating request declared; no other kind is ever asked (contract 4).
     `keep_ms`: how long at least a result stays readable after the finish. `max_attempts`: the worker deaths after which
-    it fails.
+    it fails. `timeout_ms` bounds each run. `key`: the owner's idempotency key, and `digest` what a later call under it
+    must be equal in.
     """
 
     id: str
@@ -120,7 +141,10 @@ class NewTask:
     keep_ms: int | None = None
     poll_ms: int | None = None
     max_attempts: int = 10
+    timeout_ms: int | None = None
     accepts: frozenset[str] = frozenset()
+    key: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,17 +214,39 @@ class Session:
 class Claim:
     """The right to run one task, as long as `fence` is the number that the run carries.
 
-    Fences come from one counter and only grow: a claim made later always has the larger one. `attempt` starts at 1 and
-    grows when a worker died holding the run, not when a parked task comes back.
+    Fences come from one counter and only grow: a claim made later always has the larger one. `at` is the store's time
+    of the claim, by which the run judges what has come due. `failures` counts the attempts that ended in an error and
+    `deaths` the workers that died holding the run; a parked task that comes back counts as neither. `deadline_at`: when
+    this run has to be over.
     """
 
     task: Task
     fence: int
-    attempt: int
+    at: int
+    failures: int = 0
+    deaths: int = 0
+    deadline_at: int | None = None
 
     @property
     def seq(self) -> int:
         return self.task.seq
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt it is, from 1."""
+        return 1 + self.failures + self.deaths
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a worker would claim of one handler: `limit` runs at most, of the tenants in turn that come after `after`.
+
+    `after` is the tenant that was served last, or None at first.
+    """
+
+    handler: str
+    limit: int
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,23 @@ from datetime import timedelta
 
 from .errors import InvalidDuration
 
-__all__ = ["Duration", "due_at_once", "expires_at", "extended_ttl", "milliseconds", "renew_every"]
+__all__ = ["Duration", "due_at_once", "expires_at", "extended_ttl", "is_timer", "milliseconds", "renew_every"]
 
 Duration = str | int | float | timedelta
-"""How users write a span of time: `"500ms"`, `"30s"`, `"15m"`, `"2h"`, `"7d"`, `"2w"`, a `timedelta`, or seconds."""
+"""How users write a span of time: `"500ms"`, `"30s"`, `"15m"`, `"2h"`, `"7d"`, `"2w"`, a `timedelta`, or seconds.
 
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*", re.ASCII)
+Units may be written out: `"3 days"`, `"1 hour"`."""
+
+_WORDS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
+_UNITS = {
+    "ms": 1,
+    "millisecond": 1,
+    "milliseconds": 1,
+    **{word[0]: ms for word, ms in _WORDS.items()},
+    **_WORDS,
+    **{f"{word}s": ms for word, ms in _WORDS.items()},
+}
+_TEXT = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS)})\s*", re.ASCII)
 
 # A ttl must survive JSON and JavaScript (integers up to 2**53) and, added to a date, still be a date: a thousand years.
 _LONGEST = 1000 * 366 * 86_400_000
@@ -41,14 +51,16 @@ def milliseconds(duration: Duration, *, what: str = "duration") -> int:
     return round(amount)  # 1.001 s times 1000 is a hair below 1001
 
 
-def _read(duration: Duration) -> float | None:
+def _read(duration: object) -> float | None:
     if isinstance(duration, timedelta):
         return duration / timedelta(milliseconds=1)
     if isinstance(duration, str):
         match = _TEXT.fullmatch(duration)
         return float(match[1]) * _UNITS[match[2]] if match else None
     # bool is an int to Python, but `ttl=True` is a mistake and never a second.
-    return None if isinstance(duration, bool) else duration * 1000
+    if isinstance(duration, bool) or not isinstance(duration, int | float):
+        return None
+    return duration * 1000
 
 
 def due_at_once(now: int) -> int:
@@ -57,6 +69,11 @@ def due_at_once(now: int) -> int:
     Several processes compare it with their own readings, and the one that wrote it may have been a day ahead.
     """
     return now - _LONGEST
+
+
+def is_timer(due_at: int) -> bool:
+    """Whether a run waits for the very instant `due_at`, rather than being due at once."""
+    return due_at >= 0
 
 
 def expires_at(created_at: int, ttl_ms: int | None) -> int | None:

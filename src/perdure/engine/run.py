@@ -1,34 +1,56 @@
 """One run of one task: the verbs that the work may use, over the journal and under the fence.
 
-Asking is how a task waits without costing anything. `ask` looks into the journal; if the answers are there it returns
-them, and if not it notes the questions and raises `Parked`, which unwinds the work. The worker then stores the
-questions and forgets the task. When the last answer is in, some worker runs the work again from its start, and the same
-`ask` returns what was recorded. So code before a question runs again with each answer, and must be safe to.
+Waiting costs nothing. A verb that has to wait (for an answer, a time, another system) notes what for and raises
+`Parked`, which unwinds the work; the worker then stores what it waits for and forgets the task. Once there is a reason
+to go on, some worker runs the work again from its start, and each verb that has been gone through before returns what
+the journal says. So code between the verbs runs again with each wait, and must be safe to.
+
+Each verb has a place in the journal (`domain.journal`), by the order in which the work comes to it. Branches of a
+`gather` number their verbs apart; which branch a verb belongs to is known by a context variable, which also reaches
+threads that are started for the work.
 
 A store that is unavailable for a while is no concern of the work's: the verbs wait for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from typing import NoReturn, TypeVar
 
 from perdure.domain import inputs
-from perdure.domain.errors import InputKeyReused
-from perdure.domain.inputs import Journal
-from perdure.domain.model import JSON, Claim, JSONObject
+from perdure.domain.errors import (
+    ConfigurationError,
+    InputKeyReused,
+    JournalMismatch,
+    LimitExceeded,
+    PerdureError,
+)
+from perdure.domain.journal import Entry, EntryState, Journal, Replay, Scope, Verb, Waits
+from perdure.domain.limits import Limits
+from perdure.domain.model import Asked, Claim, InputRequest
 from perdure.store.base import Store
 
-from . import patience
+from . import branches, patience
 
 __all__ = ["Parked", "Run", "Stop"]
 
+T = TypeVar("T")
+
+_scope: ContextVar[Scope | None] = ContextVar("perdure_scope", default=None)
+_step: ContextVar[str | None] = ContextVar("perdure_step", default=None)
+
 
 class Parked(BaseException):
-    """Unwinds work that can't go on without answers.
+    """Unwinds work that can't go on for now.
 
     A `BaseException`, so that `except Exception` in a tool does not swallow it; whoever swallows it all the same parks
-    too, since the worker looks at what was asked and not at how the work ended.
+    too, since the worker looks at what is waited for and not at how the work ended.
     """
 
 
@@ -36,25 +58,60 @@ class Stop(Enum):
     """Why a run is to stop."""
 
     CANCEL = "somebody asked the task to stop"
+    TIMEOUT = "the run was not over at its deadline"
     SHUTDOWN = "the worker is shutting down; another one will run the task"
     LOST = "the lease is lost, or the task is over: nothing that this run does counts any more"
 
 
-class Run:
-    """What the work sees of its task. Used from the event loop only."""
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where the work has come to, and what stands there, if it has been here before."""
 
-    def __init__(self, store: Store, claim: Claim) -> None:
-        self._store = store
-        self._journal: Journal | None = None
+    place: str
+    entry: Entry | None
+
+
+class Run:
+    """What the work sees of its task. Used from the event loop only.
+
+    `pause` waits for some seconds where a wait is too short to park for.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        claim: Claim,
+        limits: Limits | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.store = store
         self.claim = claim
-        self.asked: dict[str, JSONObject] = {}
-        """The questions that this run could not go on without."""
-        self.clash: InputKeyReused | None = None
-        """Two of them under one key: a bug of the work's, which fails the task instead of parking it."""
+        self.limits = limits or Limits()
+        self.pause = pause
+        self.bug: PerdureError | None = None
+        """What the work did wrong and can't be mended by going on. Noted, since the work may swallow what it raises."""
         self.stop: Stop | None = None
         """Set once somebody wants the run to stop. The first reason counts, but for LOST, which overrides any."""
-        self.cancelled = False
+        self.cancelled = claim.task.cancel_requested
         """Whether somebody asked the task to stop. How the work then ends decides how the task does."""
+        self.shielded = 0
+        """How many blocks hold a cancellation back just now."""
+        self.on_unshielded: Callable[[], None] = _nothing
+        """What the worker wants done once none does."""
+        self.minding: set[str] = set()
+        """The places of external work that is under way and is to be told if somebody asks the task to stop."""
+        self.once: set[str] = set()
+        """The places of the steps that may run at most once, as far as the work has come."""
+        self._began_cancelled = claim.task.cancel_requested
+        self._root = Scope()
+        self._replay: Replay | None = None
+        self._journal = Journal()
+        self._loading = asyncio.Lock()
+        self._asked: dict[str, Asked] = {}
+        self._begun: list[tuple[Entry, int | None]] = []
+        self._places: set[str] = set()
+
+    # -- what the worker asks ------------------------------------------------------------------------------------------
 
     def end(self, why: Stop) -> None:
         """Note that the run is to end. Later reasons override earlier ones, but a task that was cancelled stays so."""
@@ -66,6 +123,23 @@ class Run:
         """Whether this run is to end, for whatever reason."""
         return self.stop is not None
 
+    @property
+    def parked(self) -> bool:
+        """Whether the work came to something that it has to wait for."""
+        return bool(self._asked or self._places)
+
+    @property
+    def waits(self) -> Waits:
+        """What it waits for."""
+        return Waits(self._asked, tuple(self._begun), frozenset(self._places), minds_cancel=bool(self.minding))
+
+    @property
+    def cancelled_before(self) -> bool:
+        """Whether the run began only so that the work hears of its cancellation: the first new thing raises it."""
+        return self._began_cancelled
+
+    # -- what the work asks --------------------------------------------------------------------------------------------
+
     async def report(self, message: str) -> None:
         """Show `message` as the task's status message.
 
@@ -73,25 +147,219 @@ class Run:
             LeaseLost: this run no longer counts.
             NotStorable: the message is no valid Unicode.
         """
-        await patience.persist(lambda: self._store.report(self.claim, message))
+        await patience.persist(lambda: self.store.report(self.claim, message))
 
-    async def ask(self, asked: Mapping[str, JSONObject]) -> dict[str, JSON]:
-        """The answers to `asked` (key -> request), all of them.
+    async def ask(self, asked: Mapping[str, Asked]) -> dict[str, InputRequest]:
+        """The questions in `asked` (by key), each answered or given up; where they are asked is filled in here.
 
         Raises:
-            Parked: some are missing. Let it pass.
+            Parked: some are open. Let it pass.
             InputKeyReused: a key stands for another question already.
+            JournalMismatch: something else was done here before.
         """
-        if self._journal is None:
-            self._journal = await patience.persist(lambda: self._store.journal(self.claim))
-        inputs.admit(self._journal, asked, now=0)
-        answers = inputs.answers(self._journal, asked)
-        if answers is not None:
-            return answers
-        for key, request in asked.items():
-            if self.asked.setdefault(key, request) != request:
-                # Noted, since it may get lost on its way out: of two coroutines side by side that both ask, the one
-                # that came first parks, and only its exception is heard of.
-                self.clash = InputKeyReused(key)
-                raise self.clash
+        replay = await self._load()
+        place = self._next_place(Verb.ASK)
+        self._found(lambda: replay.find_ask(place, asked))
+        try:
+            inputs.admit(self._journal.questions, asked, now=0)
+        except InputKeyReused as error:
+            self._give_up(error)
+        closed = inputs.closed(self._journal.questions, asked)
+        if closed is not None:
+            return closed
+        self.check_going()
+        for key, new in asked.items():
+            placed = Asked(new.request, place, new.timeout_ms)
+            if self._asked.setdefault(key, placed).request != new.request:
+                self._give_up(InputKeyReused(key))
         raise Parked
+
+    async def sleep(self, span_ms: int) -> None:
+        """Wait for `span_ms` from the first time that the work comes here, whatever crashes meanwhile.
+
+        Raises:
+            Parked: the time has not come. Let it pass.
+            JournalMismatch: something else was done here before.
+        """
+        spot = await self.come_by(Verb.SLEEP)
+        if spot.entry is None:
+            self.check_going()
+            await self._begin_sleep(Entry(spot.place, Verb.SLEEP, "", EntryState.STARTED), span_ms)
+        elif self.has_come(spot.entry):
+            return
+        self.wait_for(spot.place)
+
+    async def _begin_sleep(self, entry: Entry, span_ms: int) -> None:
+        """By the park, which follows at once; but beside other branches it may be long in coming."""
+        if _scope.get() is None:
+            self._begun.append((entry, span_ms))
+        else:
+            await self.record(entry, wake_in_ms=span_ms)
+
+    async def gather(self, work: Sequence[Awaitable[T]]) -> list[T]:
+        """What the branches in `work` return, in their order. They run side by side, each with places of its own.
+
+        All of them go on until they end, fail or park. An error comes before a wait, the first branch's before the
+        others'; steps that failed in several are all tried again if the task is.
+
+        Raises:
+            Parked: some have to wait, and none failed. Let it pass.
+            JournalMismatch: something else was done here before.
+        """
+        try:
+            spot = await self.come_by(Verb.GATHER)
+            return await self._side_by_side(spot.place, work)
+        finally:
+            branches.discard(work)
+
+    async def _side_by_side(self, place: str, work: Sequence[Awaitable[T]]) -> list[T]:
+        tasks = [
+            branches.begin(branch, partial(_scope.set, Scope.branch(place, number)))
+            for number, branch in enumerate(work)
+        ]
+        try:
+            await branches.end_of_all(tasks)
+            return branches.joined(tasks, last=Parked)
+        except Parked:
+            raise
+        except BaseException:
+            self._forget_waits(place)
+            raise
+
+    def _forget_waits(self, gather: str) -> None:
+        """What branches came to wait for is no reason to park if their gather ended in something else."""
+        inside = f"{gather}."
+        self._places = {place for place in self._places if not place.startswith(inside)}
+        self._asked = {
+            key: new for key, new in self._asked.items() if new.place is None or not new.place.startswith(inside)
+        }
+
+    @contextmanager
+    def shield(self) -> Generator[None]:
+        """Hold a cancellation back until the block ends."""
+        self.shielded += 1
+        try:
+            yield
+        finally:
+            self.shielded -= 1
+            if not self.shielded:
+                self.on_unshielded()
+
+    async def conclude(self) -> None:
+        """To be called when the work has come to its end by itself.
+
+        Raises:
+            JournalMismatch: the journal has more: it did things once that this code did not come by.
+        """
+        replay = await self._load()
+        self._found(replay.check_complete)
+
+    # -- what verbs are made of ----------------------------------------------------------------------------------------
+
+    async def come_by(self, verb: Verb, name: str = "") -> _Spot:
+        """The next place in this line of execution, and what stands there.
+
+        Raises:
+            JournalMismatch: something else was done here before.
+            LimitExceeded: the name is too long, or the journal.
+            ConfigurationError: this is inside a step.
+        """
+        if len(name) > self.limits.step_name:
+            raise LimitExceeded(
+                f"The name {name[:40]!r}… has {len(name)} characters, and {self.limits.step_name} is the limit"
+            )
+        replay = await self._load()
+        place = self._next_place(verb)
+        spot = _Spot(place, self._found(lambda: replay.find(place, verb, name)))
+        if spot.entry is None and len(replay) >= self.limits.steps:
+            raise LimitExceeded(f"The journal of a task has at most {self.limits.steps} entries, and this one is full")
+        return spot
+
+    async def record(self, entry: Entry, *, wake_in_ms: int | None = None, note: str | None = None) -> Entry:
+        """Write an entry, and see it through: what was done must not be forgotten because somebody cancels now.
+
+        Raises:
+            LeaseLost: this run no longer counts.
+            NotStorable: the value has no JSON form.
+        """
+        replay = await self._load()
+        writing = asyncio.create_task(
+            patience.persist(lambda: self.store.record(self.claim, entry, wake_in_ms=wake_in_ms, note=note))
+        )
+        try:
+            recorded = await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await branches.ended([writing])
+            raise
+        replay.note(recorded)
+        return recorded
+
+    def wait_for(self, *places: str) -> NoReturn:
+        """Park until one of the entries at `places` is over, or its time has come.
+
+        Raises:
+            Parked: always.
+        """
+        self.check_going()
+        self._places.update(places)
+        raise Parked
+
+    def has_come(self, entry: Entry) -> bool:
+        """Whether the time of an entry had come when this run began. Not judged anew, so that the run is one moment."""
+        return entry.wake_at is not None and entry.wake_at <= self.claim.at
+
+    def check_going(self) -> None:
+        """That the work may begin something new.
+
+        Raises:
+            asyncio.CancelledError: the run began only so that the work hears of its cancellation.
+        """
+        if self._began_cancelled:
+            raise asyncio.CancelledError
+
+    @contextmanager
+    def inside(self, step: str) -> Generator[None]:
+        """A block in which no durable verb may be used: replay would not come by it."""
+        token = _step.set(step)
+        try:
+            yield
+        finally:
+            _step.reset(token)
+
+    async def reload(self, place: str) -> Entry | None:
+        """The entry at `place` as it is in the store now."""
+        journal = await patience.persist(lambda: self.store.journal(self.claim))
+        return journal.entries.get(place)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> Replay:
+        async with self._loading:
+            if self._replay is None:
+                self._journal = await patience.persist(lambda: self.store.journal(self.claim))
+                self._replay = Replay(self._journal)
+            return self._replay
+
+    def _next_place(self, verb: Verb) -> str:
+        if (step := _step.get()) is not None:
+            why = "a step is replayed as a whole, so no durable verb can be in it"
+            self._give_up(ConfigurationError(f"The step {step!r} uses {verb.value}: {why}"))
+        return (_scope.get() or self._root).next_place()
+
+    def _found(self, look: Callable[[], T]) -> T:
+        try:
+            return look()
+        except JournalMismatch as mismatch:
+            self._give_up(mismatch)
+
+    def _give_up(self, bug: PerdureError) -> NoReturn:
+        """Note a bug of the work's and raise it.
+
+        It may get lost on its way out: in an `except`, or in two coroutines side by side of which the other came first.
+        """
+        self.bug = self.bug or bug
+        raise bug
+
+
+def _nothing() -> None:
+    """Nobody waits for the shield."""

@@ -1,6 +1,6 @@
-"""A process's engine as a whole: store, hub, worker and janitor, started and stopped in order.
+"""A process's engine as a whole: store, hub, worker, janitor and watch, started and stopped in order.
 
-The order of the end matters. The worker goes first, since it still has to write what its tasks came to; the janitor is
+The order of the end matters. The worker goes first, since it still has to write what its tasks came to; the others are
 only cancelled; the store goes last and commits what is queued. The end is shielded: a server that is being cancelled
 (Ctrl-C, a closed pipe) still hands its tasks over, for no longer than the grace period and a little.
 """
@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 
+from perdure.domain.limits import Limits
 from perdure.store.base import Store
 
+from .backlog import Backlog
 from .handler import Handlers
 from .janitor import Janitor
+from .unclaimed import Watch
 from .wake import Hub
 from .worker import Worker
 
@@ -34,12 +37,22 @@ _MARGIN = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a process takes part. All times in milliseconds."""
+    """How a process takes part. All times in milliseconds.
+
+    `queues`: those that its worker serves, each with how many runs it may have at once (None: as many as the worker);
+    None in place of the map: all. `backlog` and `tenant_backlog`: how many tasks may wait to be run, in all and of one
+    tenant, before another is refused.
+    """
 
     worker: bool = True
     concurrency: int = 32
+    queues: Mapping[str, int | None] | None = None
+    backlog: int | None = 10_000
+    tenant_backlog: int | None = None
+    limits: Limits = field(default_factory=Limits)
     lease_ms: int = 30_000
     grace_ms: int = 10_000
+    cleanup_ms: int = 10_000
     poll_ms: int = 500
     linger_ms: int = 300_000
     tombstone_ms: int = 86_400_000
@@ -53,8 +66,32 @@ class Runtime:
         self.hub = Hub()
         self._handlers = handlers
         self.options = options
+        self.backlog = Backlog(lambda: self.store, lambda: self.options)
         self._worker: Worker | None = None
         self._stopping = False
+        self._opening = anyio.Lock()
+        self._users = 0
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[Store]:
+        """The store, open inside: for as long as anybody in this process uses it, whether the engine runs or not.
+
+        Raises:
+            StoreUnusable: it can't be opened.
+        """
+        store = self.store
+        async with self._opening:
+            if not self._users:
+                await _open(store)
+            self._users += 1
+        try:
+            yield store
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with self._opening:
+                    self._users -= 1
+                    if not self._users:
+                        await store.close()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -64,40 +101,43 @@ class Runtime:
             StoreUnusable: before anything else was started.
         """
         self._stopping = False
-        try:
-            await self.store.open()
-            unsubscribe = self.store.subscribe(self.hub.notify)
+        async with self.connected() as store:
+            unsubscribe = store.subscribe(self.hub.notify)
             try:
                 async with self._serving():
                     yield
             finally:
                 unsubscribe()
-        finally:  # also when opening failed or was cancelled halfway
-            with anyio.CancelScope(shield=True):
-                await self.store.close()
 
     @asynccontextmanager
     async def _serving(self) -> AsyncGenerator[None]:
         # Not in a group: its end is bounded here, and a group would wait for a part that hangs.
-        janitor = asyncio.create_task(_again_and_again("janitor", self._janitor().keep_house))
+        others = [
+            asyncio.create_task(_again_and_again("janitor", self._janitor().keep_house)),
+            asyncio.create_task(_again_and_again("watch", Watch(self.store).keep_watch)),
+        ]
         serving = asyncio.create_task(_again_and_again("worker", self._serve)) if self.options.worker else None
         try:
             yield
         finally:
             with anyio.move_on_after(self.options.grace_ms / 1000 + _MARGIN, shield=True):
-                await self._stop(janitor, serving)
+                await self._stop(others, serving)
 
-    async def _stop(self, janitor: asyncio.Task[None], serving: asyncio.Task[None] | None) -> None:
+    def stop_working(self) -> None:
+        """Begin the worker's end ahead of the rest's: it claims nothing more, and the grace period begins."""
         self._stopping = True
         if self._worker is not None:
             self._worker.stop()
+
+    async def _stop(self, others: list[asyncio.Task[None]], serving: asyncio.Task[None] | None) -> None:
+        self.stop_working()
         try:
             if serving is not None:
                 await asyncio.wait({serving})
         finally:
-            for task in (janitor, *((serving,) if serving else ())):
+            for task in (*others, *((serving,) if serving else ())):
                 task.cancel()
-            await asyncio.gather(janitor, return_exceptions=True)
+            await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self) -> None:
         if not self._stopping:
@@ -112,11 +152,26 @@ class Runtime:
             concurrency=options.concurrency,
             lease_ms=options.lease_ms,
             grace_ms=options.grace_ms,
+            cleanup_ms=options.cleanup_ms,
             poll_ms=options.poll_ms,
+            queues=options.queues,
+            limits=options.limits,
         )
 
     def _janitor(self) -> Janitor:
-        return Janitor(self.store, linger_ms=self.options.linger_ms, tombstone_ms=self.options.tombstone_ms)
+        options = self.options
+        late_ms = options.cleanup_ms + options.lease_ms
+        return Janitor(self.store, linger_ms=options.linger_ms, tombstone_ms=options.tombstone_ms, late_ms=late_ms)
+
+
+async def _open(store: Store) -> None:
+    """Open the store; if that fails, or is cancelled halfway, leave nothing open."""
+    try:
+        await store.open()
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await store.close()
+        raise
 
 
 async def _again_and_again(name: str, part: Callable[[], Awaitable[None]]) -> None:

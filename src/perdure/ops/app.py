@@ -1,8 +1,11 @@
-"""`Tasks`: the composition root. Picks the store that a URL names and puts engine and wire on top of it."""
+"""`Tasks`: the composition root. Puts engine and wire on top of the store that a URL names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 from weakref import WeakSet
@@ -12,37 +15,28 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
 from perdure.domain.errors import ConfigurationError, StoreUnusable
+from perdure.domain.limits import Limits
 from perdure.domain.policy import Duration, milliseconds
-from perdure.engine.handler import Handler
+from perdure.domain.retry import Retry
+from perdure.engine.handler import DEFAULT_QUEUE, Handler
 from perdure.engine.runtime import Options, Runtime
 from perdure.store.base import Store
-from perdure.store.sqlite import SQLiteStore
-from perdure.wire.extension import Lifespan, TasksExtension
+from perdure.wire.extension import NO_LIFESPAN, Lifespan, TasksExtension
 from perdure.wire.identity import Identify, by_token
 from perdure.wire.tools import Mode, TaskTool, ToolOptions
 
-from . import exposure, ports
+from . import checks, exposure, http, ports, stdin, stores
 
-__all__ = ["Tasks", "open_store", "tasks_of"]
+__all__ = ["Tasks", "tasks_of"]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
-def open_store(url: str) -> Store:
-    """The store that `url` names, not opened yet.
-
-    Raises:
-        StoreUnusable: no store goes by such a URL.
-    """
-    if url.startswith("sqlite:"):
-        return SQLiteStore(url)
-    raise StoreUnusable(f"{url!r} names no store: write sqlite:///tasks.db")
-
-
 class Server(MCPServer[Any]):
-    """An `MCPServer` that looks at its store, its port and who reaches it before it runs.
+    """An `MCPServer` that looks at its store, its port and who reaches it before it runs, and that ends in order.
 
-    What can't be used or must not be is one line and no traceback.
+    What can't be used or must not be is one line and no traceback. It does not end the process, as `serve` does: what
+    the program has to do after `run` is its own.
     """
 
     tasks: Tasks
@@ -58,12 +52,22 @@ class Server(MCPServer[Any]):
             allowed = self.tasks.allow_anonymous
             exposure.refuse(self, host, allowed=allowed, say="Tasks(…, allow_anonymous=True)")
         self.tasks.preflight()
-        if transport != "stdio":
-            # The SDK binds by itself, later; whoever takes the port between is told of in its words.
-            ports.close(ports.bind(host, kwargs.get("port", 8000)))
-            exposure.warn(self)
-        run: Callable[..., None] = super().run
-        run(transport, **kwargs)
+        match transport:
+            case "stdio":
+                with stdin.ends_when_told() if threading.current_thread() is threading.main_thread() else nullcontext():
+                    super().run("stdio", **kwargs)
+            case "streamable-http":
+                self._run_http(ports.bind(host, kwargs.pop("port", 8000)), **kwargs)
+            case _:
+                # The SDK binds by itself, later; whoever takes the port between is told of in its words.
+                ports.close(ports.bind(host, kwargs.get("port", 8000)))
+                exposure.warn(self)
+                super().run(transport, **kwargs)
+
+    def _run_http(self, sockets: list[socket.socket], **options: Any) -> None:
+        exposure.warn(self)
+        level = self.settings.log_level.lower()
+        http.listen(self.streamable_http_app(**options), sockets, log_level=level, told=self.tasks.stop_working)
 
 
 class Tasks(TasksExtension):
@@ -73,8 +77,16 @@ class Tasks(TasksExtension):
         store: where tasks live: a URL (`"sqlite:///tasks.db"`), or a `Store` of your own.
         worker: run tasks in this process. Without, it only serves requests, and another process has to run them.
         concurrency: how many tasks this process runs at once.
+        queues: the queues whose tasks this process runs, as names or as a mapping of names to how many tasks of each it
+            runs at once (None: no bound of its own). None: all queues.
+        backlog: how many tasks may wait to be run, in all; past it calls are refused until there are fewer. Kept give
+            or take what other processes create within a quarter of a second. None: no bound.
+        tenant_backlog: the same for the tasks of one tenant.
+        limits: how much one task may ask of the store, in characters, bytes and entries.
         lease: how long after this worker's last sign of life others may take over its tasks.
         grace: how long running tasks may go on at a shutdown, before they are handed to others.
+        cleanup: how long a tool that was cancelled, or that ran past its `timeout`, has for its end; then its task ends
+            without it.
         inline_timeout: how long one request may wait for a tool that runs inside it. Past that, a client that declared
             tasks gets a handle after all; for any other the call fails (-32021) and the work is cancelled.
         linger: how long a finished task stays readable after its ttl.
@@ -88,7 +100,7 @@ class Tasks(TasksExtension):
     Raises:
         StoreUnusable: the URL names no store.
         InvalidDuration: a duration is unreadable, zero or negative.
-        ConfigurationError: `concurrency` is below 1.
+        ConfigurationError: a number is none or below 1, or `queues` names none.
     """
 
     def __init__(
@@ -97,8 +109,13 @@ class Tasks(TasksExtension):
         *,
         worker: bool = True,
         concurrency: int = 32,
+        queues: checks.Queues | None = None,
+        backlog: int | None = 10_000,
+        tenant_backlog: int | None = None,
+        limits: Limits | None = None,
         lease: Duration = "30s",
         grace: Duration = "10s",
+        cleanup: Duration = "10s",
         inline_timeout: Duration = "60s",
         linger: Duration = "5m",
         tombstone: Duration = "1d",
@@ -106,36 +123,65 @@ class Tasks(TasksExtension):
         tenant_claim: str | None = None,
         allow_anonymous: bool = False,
     ) -> None:
-        if concurrency < 1:
-            raise ConfigurationError("concurrency must be at least 1")
-        options = Options(
+        engine = Options(
             worker=worker,
-            concurrency=concurrency,
+            concurrency=checks.count(concurrency, "concurrency"),
+            queues=checks.queues(queues),
+            backlog=checks.bound(backlog, "backlog"),
+            tenant_backlog=checks.bound(tenant_backlog, "tenant_backlog"),
+            limits=checks.limits(limits),
             lease_ms=milliseconds(lease, what="lease"),
             grace_ms=milliseconds(grace, what="grace"),
+            cleanup_ms=milliseconds(cleanup, what="cleanup"),
             linger_ms=milliseconds(linger, what="linger"),
             tombstone_ms=milliseconds(tombstone, what="tombstone"),
         )
         handlers: dict[str, Handler] = {}
         super().__init__(
-            Runtime(open_store(store) if isinstance(store, str) else store, handlers, options),
+            Runtime(stores.open_store(store) if isinstance(store, str) else store, handlers, engine),
             handlers,
             inline_timeout_ms=milliseconds(inline_timeout, what="inline_timeout"),
             identify=identify or by_token(tenant_claim),
         )
         self.allow_anonymous = allow_anonymous
+        self._named = store
         _declared.add(self)
 
-    def configure(self, *, store: str | None = None, worker: bool | None = None) -> None:
+    def configure(
+        self,
+        *,
+        store: str | None = None,
+        worker: bool | None = None,
+        concurrency: int | None = None,
+        queues: checks.Queues | None = None,
+    ) -> None:
         """Override what the constructor was told, before the server runs: what `perdure serve --store URL` does.
+
+        None leaves an option as it is.
 
         Raises:
             StoreUnusable: the URL names no store.
+            ConfigurationError: as the constructor.
         """
+        before = self._runtime.options
+        self._runtime.options = replace(
+            before,
+            worker=before.worker if worker is None else worker,
+            concurrency=before.concurrency if concurrency is None else checks.count(concurrency, "concurrency"),
+            queues=before.queues if queues is None else checks.queues(queues),
+        )
         if store is not None:
-            self._runtime.store = open_store(store)
-        if worker is not None:
-            self._runtime.options = replace(self._runtime.options, worker=worker)
+            self._runtime.store, self._named = stores.open_store(store), store
+
+    @property
+    def engine(self) -> Options:
+        """How this process takes part, as it is configured now."""
+        return self._runtime.options
+
+    @property
+    def named(self) -> str | Store:
+        """The store as it was given: the URL, or the object."""
+        return self._named
 
     def preflight(self) -> None:
         """Open the store once, bring its schema up to date, and close it again. Not from within an event loop.
@@ -151,6 +197,28 @@ class Tasks(TasksExtension):
     async def _open_once(self) -> None:
         await self._runtime.store.open()
         await self._runtime.store.close()
+
+    @asynccontextmanager
+    async def working(self, app: MCPServer[Any]) -> AsyncGenerator[None]:
+        """The lifespan of `app`, entered without serving it: what `perdure worker` runs inside of.
+
+        Raises:
+            ConfigurationError: `app` was put together without these tasks, or without a part of them.
+        """
+        lifespan = app.settings.lifespan
+        if lifespan is None:
+            raise ConfigurationError(NO_LIFESPAN)
+        async with lifespan(app) as state:
+            if not self._started:
+                raise ConfigurationError(NO_LIFESPAN)
+            if self._state is None:
+                # `app` was made by hand, around `Tasks.lifespan`: nobody else knows what its lifespan yields.
+                self._keep_state(state)
+            yield
+
+    def stop_working(self) -> None:
+        """Claim no more tasks, ahead of the end: the grace period of those that run begins. On the event loop only."""
+        self._runtime.stop_working()
 
     def server(self, name: str, *, lifespan: Lifespan | None = None, **options: Any) -> MCPServer[Any]:
         """An ordinary `MCPServer` with these tasks wired in.
@@ -173,6 +241,12 @@ class Tasks(TasksExtension):
         keep_result: Duration | None = None,
         poll_interval: Duration = "1s",
         max_attempts: int = 10,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        version: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        concurrency: int | None = None,
         when: Callable[..., bool] | None = None,
         prepare: Callable[..., Any] | None = None,
         **sdk_options: Any,
@@ -188,6 +262,20 @@ class Tasks(TasksExtension):
             keep_result: how long a result stays readable from the finish on, extending the ttl if it must.
             poll_interval: how often clients should poll.
             max_attempts: how many workers may die running the task before it fails.
+            retry: run the tool again if it raises what `retry.on` names, as often and as late as that says. A new
+                attempt starts over from the step that the error came out of; the steps before it keep their results,
+                and if it came out of none, all do. An error that the tool means as its answer (`ToolError`,
+                `MCPError`) is tried again only if `on` names its kind, and what `task.decline` says never. Nor is there
+                another attempt after `StepInterrupted`, or if it would run a step again that may run at most once.
+            timeout: how long one run of the tool may take; waiting for people, times and other systems is none. Past
+                it, the tool is cancelled, and that counts as a `TimeoutError` for `retry`. Without another attempt, it
+                is a tool error.
+            version: which code this is. A task is finished by the code that began it: if you change what a tool does
+                (its steps, their order or names), give it another version, and keep the old code by `retired` until
+                the tasks are over that it began.
+            queue: the queue that its tasks are in, for workers that serve certain queues only.
+            priority: among what could run, the tool with the larger one goes first.
+            concurrency: how many tasks of this tool each worker runs at once. None: as many as it runs in all.
             when: a predicate on the (validated) arguments that it names; where it is false the tool runs inside the
                 request. Past `inline_timeout` it becomes a task after all, with the tool's ttl or an hour, whichever is
                 shorter.
@@ -209,12 +297,60 @@ class Tasks(TasksExtension):
             keep_ms=_optional(keep_result, "keep_result"),
             poll_ms=milliseconds(poll_interval, what="poll_interval"),
             max_attempts=max_attempts,
+            retry=retry,
+            timeout_ms=_optional(timeout, "timeout"),
+            version="" if version is None else version,
+            queue=queue,
+            priority=priority,
+            concurrency=concurrency,
             when=when,
             prepare=None if prepare is None else Tool.from_function(prepare, structured_output=False),
         )
 
         def declare(fn: FunctionT) -> FunctionT:
             self.add_tool(fn, TaskTool.declare(fn, options, name=name, **sdk_options), {"name": name, **sdk_options})
+            return fn
+
+        return declare
+
+    def retired(
+        self,
+        name: str,
+        *,
+        version: str | None,
+        retry: Retry | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        concurrency: int | None = None,
+        structured_output: bool | None = None,
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Keep the code of an earlier version of a tool, to finish the tasks that it began. The function is unchanged.
+
+        It is not listed, and no call begins a task with it. What a task was created with (`ttl`, `timeout`,
+        `max_attempts`) holds for it as it is.
+
+        Args:
+            name: the tool's name.
+            version: the version that it had; None for the tasks from before it had any.
+            retry: as `tool`, and so are the others: they belong to the code.
+            queue: as `tool`.
+            priority: as `tool`.
+            concurrency: as `tool`.
+            structured_output: as `MCPServer.tool`.
+
+        Raises:
+            ConfigurationError: the tool has this version, or it was retired before; or as `tool`.
+        """
+        options = ToolOptions(
+            version="" if version is None else version,
+            retry=retry,
+            queue=queue,
+            priority=priority,
+            concurrency=concurrency,
+        )
+
+        def declare(fn: FunctionT) -> FunctionT:
+            self.add_retired(TaskTool.declare(fn, options, name=name, structured_output=structured_output))
             return fn
 
         return declare

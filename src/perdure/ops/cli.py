@@ -1,11 +1,13 @@
-"""The command line: `perdure serve`, `perdure demo`. Parses, calls, prints; what it does is done elsewhere."""
+"""The command line. Parses, calls, prints; what it does is done elsewhere."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import sys
 import traceback
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +19,8 @@ from mcp.server.mcpserver import MCPServer
 from perdure.domain.errors import PerdureError
 from perdure.wire.models import EXTENSION_VERSION
 
-from . import demo
+from . import demo, look, work
+from .app import tasks_of
 from .serve import run, serve_options
 
 __all__ = ["main"]
@@ -37,10 +40,69 @@ def serve(target: str, **options: Any) -> None:
     run(_load(target), **options)
 
 
+@main.command()
+@click.argument("target", metavar="MODULE:APP")
+@click.option("--store", help="Store URL, instead of what the program says: sqlite:///tasks.db")
+@click.option("--concurrency", type=click.IntRange(1), help="How many tasks to run at once.")
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME[=N]",
+    help="Serve this queue, N tasks of it at once at most; may be given again. All queues without it.",
+)
+def worker(target: str, store: str | None, concurrency: int | None, queues: tuple[str, ...]) -> None:
+    """Run the tasks of the MCPServer that the name APP has in MODULE, without serving it."""
+    served = _queues(queues)
+    work.run(_load(target), store=store, concurrency=concurrency, queues=served)
+
+
+@main.command()
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@click.option("--store", help="Store URL, instead of what the program says: sqlite:///tasks.db")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def status(target: str | None, store: str | None, as_json: bool) -> None:
+    """Show who works on a store, what waits there, and what no worker can run."""
+    if store is None and target is None:
+        raise click.UsageError("Say which store: MODULE:APP, or --store URL.")
+    tasks = None if target is None else tasks_of(_load(target))
+    named = store or (tasks and tasks.named)
+    if named is None:
+        raise SystemExit(f"perdure: {target} has no Tasks: say --store URL")
+    found = look.status(named)
+    _print(found if as_json else look.say_status(found))
+
+
+@main.command()
+@click.argument("task_id", metavar="TASK_ID")
+@click.option("--store", required=True, help="Store URL: sqlite:///tasks.db")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def inspect(task_id: str, store: str, as_json: bool) -> None:
+    """Show how far one task is: its run, its steps, its questions, what happened to it. No content of it."""
+    found = look.inspect(store, task_id)
+    _print(found if as_json else look.say_inspection(found))
+
+
 @main.command("demo")
 def run_demo() -> None:
     """Watch a task outlive a kill -9: a server, a client and a SIGKILL on a fresh store."""
     sys.exit(demo.main())
+
+
+def _queues(given: tuple[str, ...]) -> dict[str, int | None]:
+    served: dict[str, int | None] = {}
+    for each in given:
+        name, bounded, most = each.partition("=")
+        if not name or (bounded and not (most.isdecimal() and most.isascii() and int(most))):
+            raise click.BadParameter(f"write NAME or NAME=N, with N at least 1, not {each!r}", param_hint="--queue")
+        if name in served:
+            raise click.BadParameter(f"{name!r} is there twice", param_hint="--queue")
+        served[name] = int(most) if bounded else None
+    return served
+
+
+def _print(found: dict[str, Any] | Iterable[str]) -> None:
+    click.echo(json.dumps(found, indent=2) if isinstance(found, dict) else "\n".join(found))
 
 
 def _load(target: str) -> MCPServer[Any]:

@@ -5,29 +5,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
 import click
-import uvicorn
 from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import StoreUnusable
 
-from . import exposure, ports, stdin
+from . import exposure, http, ports, stdin
 from .app import Tasks, tasks_of
 from .leaving import Leaving
 
 __all__ = ["run", "serve", "serve_options"]
-
-_DRAIN_SECONDS = 5
-"""How long open requests may go on once the server was told to stop; running tasks have their own grace after that."""
-_STARTUP_FAILURE = 3
-"""The exit status, as uvicorn has it."""
 
 
 def serve_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -91,7 +83,7 @@ def run(
     if stdio:
         _serve_stdio(app)
     else:
-        _serve_http(app, host, port)
+        _serve_http(app, tasks, host, port)
 
 
 def _serve_stdio(app: MCPServer[Any]) -> None:
@@ -100,33 +92,20 @@ def _serve_stdio(app: MCPServer[Any]) -> None:
         anyio.run(leaving.last, app.run_stdio_async())
 
 
-def _serve_http(app: MCPServer[Any], host: str, port: int) -> None:
+def _serve_http(app: MCPServer[Any], tasks: Tasks | None, host: str, port: int) -> None:
     sockets = ports.bind(host, port)
     exposure.warn(app)
     where = f"[{host}]" if ":" in host else host
     print(
         f"perdure: serving {app.name} on http://{where}:{sockets[0].getsockname()[1]}/mcp", file=sys.stderr, flush=True
     )
-    config = uvicorn.Config(
-        app.streamable_http_app(host=host), log_level="warning", timeout_graceful_shutdown=_DRAIN_SECONDS
-    )
-    # After an orderly shutdown uvicorn raises the signal that asked for it again; for Ctrl-C that is this exception.
-    with contextlib.suppress(KeyboardInterrupt), Leaving() as leaving:
-        server = _Server(config, leaving)
-        server.run(sockets)
-        if not server.started:  # its lifespan failed, and uvicorn has said how; the newer ones end like this themselves
-            raise SystemExit(_STARTUP_FAILURE)
+    told = _nothing if tasks is None else tasks.stop_working
+    with Leaving() as leaving:
+        http.listen(app.streamable_http_app(host=host), sockets, log_level="warning", told=told, last=leaving.last)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's, which ends in time."""
-
-    def __init__(self, config: uvicorn.Config, leaving: Leaving) -> None:
-        super().__init__(config)
-        self._leaving = leaving
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._leaving.last(super().serve(sockets))
+def _nothing() -> None:
+    """There is no worker to tell."""
 
 
 def _configure(tasks: Tasks | None, store: str | None, worker: bool | None) -> None:

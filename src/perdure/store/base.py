@@ -23,11 +23,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from perdure.domain.inputs import Journal
+from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
     JSON,
     Change,
     Claim,
+    Demand,
+    InputRequest,
     JSONObject,
     NewTask,
     Outcome,
@@ -36,6 +38,7 @@ from perdure.domain.model import (
     Session,
     Task,
 )
+from perdure.domain.timeline import Inspection, Queue
 
 __all__ = ["Listener", "Store", "Unsubscribe"]
 
@@ -71,10 +74,20 @@ class Store(Protocol):
     async def create(self, new: NewTask) -> Task:
         """Make a task, runnable at once. When this returns, `get` resolves the id on any replica (contract 2).
 
-        An id that stands there already is this owner's task from an earlier call, and is returned as it is now.
+        An id that stands there already is this owner's task from an earlier call, and is returned as it is now. So is
+        the task that the owner created under the same idempotency key (`new.key`), whatever its id.
 
         Raises:
             TaskNotFound: the id is somebody else's. Ids are minted at random, so this means a broken source.
+            IdempotencyKeyReused: the key stands for another call: the digests differ.
+        """
+        ...
+
+    async def recall(self, owner: Owner, key: str, digest: str) -> Task | None:
+        """The task that the owner created under an idempotency key, as it is now; None if there is none.
+
+        Raises:
+            IdempotencyKeyReused: the key stands for another call.
         """
         ...
 
@@ -87,11 +100,23 @@ class Store(Protocol):
         """
         ...
 
+    async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
+        """The questions that may be answered now, in the order of asking.
+
+        More than the `inputs` of `get`: a task that something else has woken is `working` while its questions are open.
+        None of a terminal task.
+
+        Raises:
+            TaskNotFound, TaskExpired: as `get`.
+        """
+        ...
+
     async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
         """Record answers to outstanding questions.
 
         Whatever else is in `responses` is ignored, as is all of it on a terminal task. The first answer to a key wins,
-        across replicas. With the last one the task is `working` again and runnable.
+        across replicas. With the last one an `input_required` task is `working` again and runnable. A task that is
+        `working`, since something else has woken it while questions were open, takes answers just as well.
 
         Raises:
             TaskNotFound, TaskExpired: as `get`.
@@ -101,8 +126,9 @@ class Store(Protocol):
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
         """Ask the task to stop.
 
-        Nobody is running it: `cancelled` at once. Somebody is: the intent is stored and passed on. Idempotent; a
-        terminal task stays as it is.
+        Nobody is running it: `cancelled` at once, unless its code minds (`Waits.minds_cancel`); then it is made
+        runnable, with the intent. Somebody is: the intent is stored and passed on. Idempotent; a terminal task stays as
+        it is. The first request becomes an event of the timeline.
 
         Raises:
             TaskNotFound, TaskExpired: as `get`.
@@ -134,25 +160,42 @@ class Store(Protocol):
     async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
         """Free the runs of all lapsed sessions and of those in `gone`, whose processes are known to be dead.
 
-        The session `keep` is the caller's own and is left alone, lapsed or not.
-        Each freed run has lost one attempt; one that has none left fails its task (`lifecycle.exhausted`). Returns how
-        many runs were freed or failed. Any number of replicas may call this at once; each run is freed once.
+        The session `keep` is the caller's own and is left alone, lapsed or not. Each freed run counts one death more
+        (an event of the timeline, DEATH); at the task's `max_attempts` the task fails (`lifecycle.exhausted`). Returns
+        how many runs were freed or failed. Any number of replicas may call this at once; each run is freed once.
         """
         ...
 
-    async def claim(self, session_id: str, handlers: Sequence[str], limit: int) -> tuple[Claim, ...]:
-        """Up to `limit` due runs whose operation has a handler in `handlers`.
+    async def claim(self, session_id: str, demands: Sequence[Demand], limit: int) -> tuple[Claim, ...]:
+        """Up to `limit` due runs of the handlers in `demands`, no more of each than it demands.
 
-        They come in the order of `handlers`, and within each the one that has been due longest is first. The order is
-        the caller's, who can rotate it so that no handler starves another.
+        They come in the order of `demands`, which is the caller's order of priority. Within a handler the tenants are
+        served in turn, beginning after the one that the demand names and going round in the order of their names, an
+        equal share each; within a tenant the run that has been due longest is first. Timers whose instant has come, up
+        to 500 a call, count as due since then.
+
+        A claimed task is `working`. Questions whose time has run out are superseded by then, each an event of the
+        timeline.
 
         Raises:
-            LeaseLost: the session is gone.
+            LeaseLost: the session is gone, or its lease has lapsed.
         """
         ...
 
     async def journal(self, claim: Claim) -> Journal:
-        """All questions that the task ever asked, in the order of asking, with the answers."""
+        """All entries of the task, and all questions that it ever asked, in the order of asking, with the answers."""
+        ...
+
+    async def record(
+        self, claim: Claim, entry: Entry, *, wake_in_ms: int | None = None, note: str | None = None
+    ) -> Entry:
+        """Write an entry into the journal, in place of what stands there; returns it, with the `wake_at` it was given.
+
+        `wake_in_ms`: `wake_at`, from now. `note`: an event of the timeline (STEP_RETRY) that is written along.
+
+        Raises:
+            LeaseLost: the fence no longer holds.
+        """
         ...
 
     async def report(self, claim: Claim, message: str) -> None:
@@ -163,11 +206,14 @@ class Store(Protocol):
         """
         ...
 
-    async def park(self, claim: Claim, asked: Mapping[str, JSONObject]) -> Task:
-        """Put the run aside until `asked` is answered: no lease, no worker, no memory.
+    async def park(self, claim: Claim, waits: Waits) -> Task:
+        """Put the run aside until something that it waits for has come: no lease, no worker, no memory.
 
-        Returns the task as it is then: `input_required`; or `working`, if all answers are there already, and then the
-        run is due at once; or `cancelled`, if that was asked for meanwhile.
+        Returns the task as it is then: `input_required` if a question is open; else `working`, waiting for a time or
+        for work elsewhere, or due at once, if something has come already; or `cancelled`, if that was asked for
+        meanwhile, unless its code minds: then it is due at once, with the intent. What has come, and when a wait is
+        over by itself, is judged in the same transaction, so that an answer or a settlement that arrives at this very
+        moment is not slept through.
 
         Raises:
             LeaseLost: the fence no longer holds.
@@ -191,10 +237,73 @@ class Store(Protocol):
         """
         ...
 
+    async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
+        """Give the run back after a failed attempt; it is due again in `delay_ms`.
+
+        Counts one failure more, and `note` becomes an event of the timeline (RETRY). `failed` are the places of the
+        steps that ended the attempt (several, if they ran side by side): each of these entries and what came after it
+        (`journal.undone`) leave the journal; questions among them lose their place and keep their answers. A task that
+        was asked to cancel meanwhile is `cancelled` instead.
+
+        Raises:
+            LeaseLost: the fence no longer holds.
+        """
+        ...
+
+    # -- what other systems say ----------------------------------------------------------------------------------------
+
+    async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
+        """Write how external work ended (DONE or FAILED), and make a run that is parked on it due at once.
+
+        The first settlement is an event of the timeline; the same again changes nothing.
+
+        Raises:
+            TaskNotFound: no such task or work, or the token is another; one answer for all of these.
+            AlreadySettled: it ended otherwise before, or its task is over.
+        """
+        ...
+
+    async def tell(self, task_id: str, place: str, token: str, message: str) -> Task:
+        """Show what external work has to say as the task's status message. Ignored while the task asks something.
+
+        Raises:
+            TaskNotFound, AlreadySettled: as `settle`; the latter also if it has ended in any way.
+        """
+        ...
+
+    # -- what operators ask --------------------------------------------------------------------------------------------
+
+    async def inspect(self, task_id: str) -> Inspection:
+        """Everything about one task, whoever owns it. Never for a client.
+
+        Raises:
+            TaskNotFound: there is none.
+        """
+        ...
+
+    async def queues(self) -> tuple[Queue, ...]:
+        """What there is to run, by handler, in the order of their names."""
+        ...
+
+    async def backlog(self, most: int) -> Mapping[str, int]:
+        """How many runs could be claimed now, by tenant. Counts up to `most` in all, which bounds its cost.
+
+        Tenants without any are left out.
+        """
+        ...
+
     # -- housekeeping --------------------------------------------------------------------------------------------------
 
     async def expire(self, limit: int) -> int:
         """Fail up to `limit` unfinished tasks whose ttl has run out. Returns how many."""
+        ...
+
+    async def free_overdue(self, limit: int, *, late_ms: int) -> int:
+        """Free up to `limit` runs that are past their deadline by more than `late_ms`, though their worker is alive.
+
+        It should have ended them. As with the runs of a dead worker (`take_over`), with an event OVERRUN. Returns how
+        many.
+        """
         ...
 
     async def purge(self, limit: int, *, linger_ms: int, tombstone_ms: int) -> int:

@@ -67,7 +67,8 @@ def plain(text: str) -> str:
     """
     if not isinstance(cast("object", text), str):
         raise NotStorable(f"Text was expected, and a {type(text).__name__} can't be stored as such")
-    encode(text)
+    if not text.isascii():  # as most text is, which then needs no closer look
+        encode(text)
     return text
 
 

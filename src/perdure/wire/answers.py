@@ -18,7 +18,7 @@ from mcp_types import INVALID_PARAMS, CreateMessageResult, CreateMessageResultWi
 from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from perdure.domain.model import JSON, JSONObject, Task
+from perdure.domain.model import JSON, InputRequest, JSONObject
 
 from .capabilities import kind_of
 
@@ -75,13 +75,13 @@ _Judge: Final[Any] = cast("Any", validators).extend(Draft202012Validator, {"patt
 _FORMATS: Final = FormatChecker()
 
 
-def check(task: Task, responses: Mapping[str, Any]) -> dict[str, JSON]:
-    """The responses that answer an outstanding question of `task`; all others are left out, whatever they are.
+def check(questions: Iterable[InputRequest], responses: Mapping[str, Any]) -> dict[str, JSON]:
+    """The responses that answer one of a task's open questions; all others are left out, whatever they are.
 
     Raises:
         MCPError: -32602 with the reason: one of them does not fit its question.
     """
-    chosen = {entry.key: entry.request for entry in task.inputs if entry.key in responses}
+    chosen = {entry.key: entry.request for entry in questions if entry.key in responses}
     for key, request in chosen.items():
         reason = _misfit(request, responses[key])
         if reason is not None:

@@ -2,6 +2,9 @@
 
 The order is the contract's. The capability is judged before anything else; the arguments before anything is asked; all
 rounds of input before there is a task; and the handle leaves only once the task is durable (contract 2).
+
+A call that was made before under the same idempotency key is answered by what there is, before all of that: the client
+only asks again for what it was promised. A new one is refused while too many tasks wait, before anything is stored.
 """
 
 from __future__ import annotations
@@ -19,18 +22,18 @@ from pydantic import ValidationError
 
 from perdure.domain import ids
 from perdure.domain.errors import NotStorable
-from perdure.domain.model import JSON, JSONObject, NewTask, Operation, Owner
+from perdure.domain.model import JSON, JSONObject, NewTask, Owner
 from perdure.engine.runtime import Runtime
 from perdure.store.codec import decode, encode
 
-from . import render
+from . import idempotency, render
 from .capabilities import declares_tasks, input_kinds
 from .errors import missing_extension
 from .inline import Caller, Inline
 from .models import RequestContext
-from .tools import CALL, TaskTool, error_result, log_failure
+from .tools import TaskTool, error_result, log_failure
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "new_task"]
 
 
 class Calls:
@@ -51,16 +54,21 @@ class Calls:
         """The result of one call.
 
         Raises:
-            MCPError: -32021 for a tool that must be a task and a client that knows none, and what `prepare` or the
-                inline task raise.
-            StoreUnavailable: nothing was created.
+            MCPError: -32021 for a tool that must be a task and a client that knows none, -32602 for a bad idempotency
+                key, and what `prepare` or the inline task raise.
+            IdempotencyKeyReused: the key was used for another call.
+            QueueFull, StoreUnavailable: nothing was created.
         """
         declared = declares_tasks(ctx)
         if tool.options.mode == "task" and not declared:
             raise missing_extension()
+        key = idempotency.read(params, self._runtime.options.limits)
         caller = Caller(input_kinds(ctx), declared, _shows_progress(ctx))
         if params.request_state is not None and self._inline.owns(params.request_state):
             return await self._inline.carry_on(owner, params.request_state, params.input_responses, caller)
+        known = None if key is None else await self._runtime.store.recall(owner, key.text, key.digest)
+        if known is not None:
+            return render.created(known) if declared else await self._inline.join(known, caller)
         arguments: dict[str, Any] = params.arguments or {}
         try:
             as_task = tool.wants_task(tool.validate(arguments)) and declared
@@ -70,7 +78,8 @@ class Calls:
             return error_result(str(error))
         if isinstance(prepared, InputRequiredResult):
             return prepared
-        new = _new_task(tool, arguments, prepared, owner, caller.kinds)
+        await self._runtime.backlog.admit(owner.tenant)
+        new = new_task(tool, arguments, prepared, owner, caller.kinds, key)
         if not as_task:
             return await self._inline.start(new, caller)
         return render.created(await self._runtime.store.create(new))
@@ -119,9 +128,15 @@ def _shows_progress(ctx: RequestContext) -> Callable[[int, str], Awaitable[None]
     return show
 
 
-def _new_task(
-    tool: TaskTool, arguments: dict[str, Any], prepared: JSON, owner: Owner, accepts: frozenset[str]
+def new_task(
+    tool: TaskTool,
+    arguments: dict[str, Any],
+    prepared: JSON,
+    owner: Owner,
+    accepts: frozenset[str],
+    key: idempotency.Key | None = None,
 ) -> NewTask:
+    """The task that a call of `tool` becomes."""
     params: JSONObject = (
         {"arguments": arguments} if prepared is None else {"arguments": arguments, "prepared": prepared}
     )
@@ -129,10 +144,13 @@ def _new_task(
     return NewTask(
         id=ids.mint(secrets.token_bytes),
         owner=owner,
-        operation=Operation(CALL, tool.name, params),
+        operation=tool.operation(params),
         ttl_ms=options.ttl_ms,
         keep_ms=options.keep_ms,
         poll_ms=options.poll_ms,
         max_attempts=options.max_attempts,
+        timeout_ms=options.timeout_ms,
         accepts=accepts,
+        key=None if key is None else key.text,
+        digest=None if key is None else key.digest,
     )

@@ -16,7 +16,15 @@ from perdure.domain.model import JSONObject
 from .errors import missing_capability, missing_extension
 from .models import EXTENSION, RequestContext
 
-__all__ = ["declares_tasks", "input_kinds", "is_modern", "kind_of", "require_tasks", "unsupported_input"]
+__all__ = [
+    "KINDS",
+    "declares_tasks",
+    "input_kinds",
+    "is_modern",
+    "kind_of",
+    "require_tasks",
+    "unsupported_input",
+]
 
 _FORM: Final = "elicitation"
 _URL: Final = "elicitation.url"
@@ -31,6 +39,8 @@ _REQUIRED: Final[dict[str, JSONObject]] = {
     _SAMPLING_TOOLS: {"sampling": {"tools": {}}},
     _ROOTS: {"roots": {}},
 }
+KINDS: Final = frozenset(_REQUIRED)
+"""All kinds of input that there are."""
 
 
 def is_modern(ctx: RequestContext) -> bool:

@@ -1,148 +1,57 @@
-"""`TaskContext`, what a tool sees of its task: the run's verbs behind the SDK's own `Context`.
+"""`TaskContext`, what a coroutine tool sees of its task: the run's verbs behind the SDK's own `Context`.
 
-It is a subclass so that the SDK injects it by annotation, as it does with its own. There are two: `TaskContext` for
-coroutine functions, and `SyncTaskContext` for plain functions, which run in a thread; the verbs have the same names
-there and block. What belongs to a request (session, headers, log) is not available: the task outlives its request. Only
-`report_progress` has a meaning without one, and becomes the status message.
+It is a subclass so that the SDK injects it by annotation, as it does with its own. What belongs to a request (session,
+headers, log) is not available: the task outlives its request. Only `report_progress` has a meaning without one, and
+becomes the status message.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, TypeVarTuple, cast, overload
 
-from anyio import from_thread
-from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import CreateMessageResult, CreateMessageResultWithTools, ListRootsResult, SamplingMessage
-from pydantic import BaseModel, PrivateAttr, ValidationError
+from mcp_types import ListRootsResult, SamplingMessage
+from pydantic import BaseModel
 
-from perdure.domain.errors import ConfigurationError, InputKeyReused
-from perdure.domain.model import JSON, Owner
-from perdure.engine.run import Run
+from perdure.domain.policy import Duration
+from perdure.domain.retry import Retry
 
-from .capabilities import kind_of, unsupported_input
+from .base import BaseContext, Sampled, progress_text
+from .external import Look, Start
 from .questions import Answer, Elicit, ElicitUrl, ListRoots, Question, Sample
 
-__all__ = ["SyncTaskContext", "TaskContext"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["TaskContext"]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-Sampled = CreateMessageResult | CreateMessageResultWithTools
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+Args = TypeVarTuple("Args")
 
 
-class _Base(Context[Any, Any]):
-    """What both contexts share: what a task knows without asking anybody."""
-
-    _run: Run = PrivateAttr()
-    _prepared: JSON = PrivateAttr()
-    _state: Any = PrivateAttr()
-
-    def __init__(self, run: Run, prepared: JSON, state: object) -> None:
-        """Make a context for one run. Not for tools: they get theirs injected."""
-        super().__init__()
-        self._run, self._prepared, self._state = run, prepared, state
-
-    @property
-    def id(self) -> str:
-        """The task's id."""
-        return self._run.claim.task.id
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this run belongs to, from 1. It grows when a worker died, not when an answer came in."""
-        return self._run.claim.attempt
-
-    @property
-    def owner(self) -> Owner:
-        """Whose task it is."""
-        return self._run.claim.task.owner
-
-    @property
-    def prepared(self) -> Any:
-        """What the tool's `prepare` function returned, as JSON values; None without one."""
-        return self._prepared
-
-    @property
-    def lifespan_context(self) -> Any:
-        """What the server's own lifespan yielded."""
-        return self._state
-
-    @property
-    def request_context(self) -> NoReturn:
-        """Not there. What the SDK's `Context` gets from it is not either: session, headers, ids, log messages.
-
-        Raises:
-            ConfigurationError: always.
-        """
-        raise ConfigurationError(
-            "Session, headers, request id and log messages belong to a request, and a task outlives its request: say "
-            "what the client should see by task.report(message), and read the request in a function that you pass as "
-            "prepare="
-        )
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether somebody asked the task to stop. What the tool then returns or raises decides how the task ends."""
-        return self._run.cancelled
-
-    def decline(self, message: str) -> NoReturn:
-        """End the task with a tool error that the model reads: status `completed`, `isError` true.
-
-        Raises:
-            ToolError: always.
-        """
-        raise ToolError(message)
-
-    async def _report(self, message: str) -> None:
-        await self._run.report(message)
-
-    async def _ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
-        requests = {key: question.request() for key, question in questions.items()}
-        for request in requests.values():
-            if (kind := kind_of(request)) not in self._run.claim.task.accepts:
-                raise unsupported_input(kind)
-        try:
-            answers = await self._run.ask(requests)
-        except InputKeyReused as reused:
-            # Here, since from here on the error may get lost: side by side with another question, or in an `except`.
-            name = self._run.claim.task.operation.name
-            logger.warning("Tool %r asked a different question under the key %r", name, reused.key)
-            raise
-        return {key: _read(key, question, answers[key]) for key, question in questions.items()}
-
-
-def _progress(progress: float, total: float | None, message: str | None) -> str:
-    """Progress in words: `message`, or the numbers as people write them."""
-    return message or (f"{progress:.15g}" if total is None else f"{progress:.15g}/{total:.15g}")
-
-
-def _read(key: str, question: Question, response: JSON) -> object:
-    try:
-        return question.read(response)
-    except ValidationError as error:
-        # It passed the schema, so it is the model's own validators that refuse it. Their messages may quote the answer,
-        # which belongs in no log and no error.
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        reason = f"{where}: {first['type']}" if where else first["type"]
-        raise ToolError(f"The answer to {key!r} can't be used: {reason}") from None
-
-
-class TaskContext(_Base):
+class TaskContext(BaseContext):
     """A coroutine tool's view of its task; annotate a parameter with it.
 
-    Every question has a key, unique for the life of the task. When an answer is missing, the task parks: the coroutine
-    is unwound, nothing of it stays in memory, and the tool is run again from its start once the client has answered. So
-    what comes before a question runs again, and the question must be the same each time.
+    A tool is run again from its first line after every wait and every crash. What its durable verbs (`step`, `sleep`,
+    the questions, `gather`) have come to is on record, and they return it again without doing anything. So what stands
+    between them runs again, and must be safe to; and a tool must come by the same verbs in the same order each time:
+    let nothing decide about them that may change from run to run, such as the time or chance, except in a step.
 
-    All asking verbs raise `MCPError` (-32021, failing the task unless it is caught) if the client that called the tool
-    did not declare that it can answer, and `InputKeyReused` if the key stands for another question. `elicit` and `ask`
+    Waiting costs nothing. Where a verb has to wait, the task parks: the coroutine is unwound, nothing of it stays in
+    memory, and the tool is run again once there is a reason to. It may be days, and another machine.
+
+    Every question has a key, unique for the life of the task, and must be the same each time that the tool runs. All
+    asking verbs raise `MCPError` (-32021, failing the task unless it is caught) if the client that called the tool did
+    not declare that it can answer, and `InputKeyReused` if the key stands for another question. `elicit` and `ask`
     raise `ToolError` if an answer fits the question's schema but not what the model's own validators ask for; the key
-    is used up then, so ask again under another.
+    is used up then, so ask again under another. With a `timeout`, the tool goes on without an answer once that time has
+    passed since the question was asked first: the answer's action is "timeout", and what has no action is None. The key
+    is used up then as well, and what is answered later is ignored.
     """
 
     async def report(self, message: str) -> None:
@@ -151,90 +60,234 @@ class TaskContext(_Base):
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """As the SDK's, so that a tool which calls it can become a task: shows `message`, or "1/2"."""
-        await self._report(_progress(progress, total, message))
+        await self._report(progress_text(progress, total, message))
 
-    async def elicit(  # pyright: ignore[reportIncompatibleMethodOverride] - a task's question needs a key that lasts
-        self, key: str, message: str, schema: type[ModelT]
-    ) -> Answer[ModelT]:
-        """Ask a person to fill in the fields of `schema`, a flat pydantic model."""
-        return cast("Answer[ModelT]", await self._ask_one(key, Elicit(message, schema)))
+    # -- what is done once ---------------------------------------------------------------------------------------------
 
-    async def elicit_url(  # pyright: ignore[reportIncompatibleMethodOverride] - as above
-        self, key: str, message: str, url: str
-    ) -> Answer[BaseModel]:
-        """Ask a person to visit `url`."""
-        return cast("Answer[BaseModel]", await self._ask_one(key, ElicitUrl(message, url)))
+    @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        at_most_once: bool = False,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        returns: type[T],
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[[*Args], Awaitable[T]],
+        *args: *Args,
+        at_most_once: bool = False,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        returns: None = None,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[[*Args], T],
+        *args: *Args,
+        at_most_once: bool = False,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        returns: None = None,
+    ) -> T: ...
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        at_most_once: bool = False,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        returns: Any = None,
+    ) -> Any:
+        """What `fn(*args)` returns, from now on: it is on record, and later runs of the tool get it without calling.
 
-    async def sample(
-        self, key: str, messages: Sequence[SamplingMessage | str], *, max_tokens: int = 1024, **options: Any
-    ) -> Sampled:
-        """Ask the client's model; arguments as `Sample`."""
-        return cast("Sampled", await self._ask_one(key, Sample(messages, max_tokens, options)))
+        A crash costs the step in flight at most: nobody knows how far it got, so `fn` is called again.
 
-    async def list_roots(self, key: str = "roots") -> ListRootsResult:
-        """Ask for the client's roots."""
-        return cast("ListRootsResult", await self._ask_one(key, ListRoots()))
+        Args:
+            name: says to people what is done. Two steps may have the same; what tells them apart is their order.
+            fn: a coroutine function, or a plain one, which is called in a thread. For keyword arguments pass a
+                `functools.partial`. It can't use the durable verbs: a step is one thing.
+            args: its arguments. They are not on record: the result is.
+            at_most_once: don't call `fn` again if a run died in it; raise `StepInterrupted`. For what must not happen
+                twice and can't be asked about beforehand.
+            retry: call it again if it raises what `retry.on` names.
+            timeout: how long one call may take; past it, the call fails with `TimeoutError`. A thread can't be
+                interrupted, so a plain function goes on, and nobody looks at what it returns.
+            returns: the type of the result, if `fn` has no return annotation that says it.
 
-    async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
-        """Ask several questions at once; the answers by key, when all are in."""
-        return await self._ask(questions)
-
-    async def _ask_one(self, key: str, question: Question) -> object:
-        return (await self._ask({key: question}))[key]
-
-
-class SyncTaskContext(_Base):
-    """A plain function's view of its task: the verbs of `TaskContext`, blocking. Use it in the tool's own thread.
-
-    A thread can't be interrupted, so a long tool calls `checkpoint` from time to time.
-    """
-
-    def checkpoint(self) -> None:
-        """End this run here if it is to end.
-
-        The task was cancelled, or the worker is shutting down and another one will run the tool again.
+        Results are stored as JSON, and read by the type that `fn` is annotated to return (models, dataclasses,
+        datetimes, tuples …); without one (a `lambda` has none), you get the JSON value. What is returned now has been
+        through the same as what will be returned later.
 
         Raises:
-            asyncio.CancelledError: it is. Let it pass.
+            StepFailed: it failed, and is not called again. That is on record as well.
+            StepInterrupted: as above.
+            NotStorable: its result can't be stored as JSON, or not read back. Nothing is on record then.
+            LimitExceeded: its name or its result is too long, or the task has too many steps.
+            ConfigurationError: it is used within another step, or its annotation can't be read.
+            JournalMismatch: the task's journal has something else here; it fails the task.
         """
-        if self._run.stopping:
-            raise asyncio.CancelledError
+        return await self._step(
+            name, fn, args, at_most_once=at_most_once, retry=retry, timeout=timeout, returns=returns
+        )
 
-    def report(self, message: str) -> None:
-        """As `TaskContext.report`."""
-        from_thread.run(self._report, message)
+    @overload
+    async def gather(self, a: Awaitable[T1], /) -> tuple[T1]: ...
+    @overload
+    async def gather(self, a: Awaitable[T1], b: Awaitable[T2], /) -> tuple[T1, T2]: ...
+    @overload
+    async def gather(self, a: Awaitable[T1], b: Awaitable[T2], c: Awaitable[T3], /) -> tuple[T1, T2, T3]: ...
+    @overload
+    async def gather(
+        self, a: Awaitable[T1], b: Awaitable[T2], c: Awaitable[T3], d: Awaitable[T4], /
+    ) -> tuple[T1, T2, T3, T4]: ...
+    @overload
+    async def gather(
+        self, a: Awaitable[T1], b: Awaitable[T2], c: Awaitable[T3], d: Awaitable[T4], e: Awaitable[T5], /
+    ) -> tuple[T1, T2, T3, T4, T5]: ...
+    @overload
+    async def gather(self, *branches: Awaitable[T]) -> list[T]: ...
+    async def gather(self, *branches: Awaitable[Any]) -> Any:
+        """What the branches return, in their order; they run side by side, as with `asyncio.gather`.
 
-    def report_progress(  # pyright: ignore[reportIncompatibleMethodOverride] - plain functions can't await
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
-        """As `TaskContext.report_progress`."""
-        self.report(_progress(progress, total, message))
+        A branch is a verb that was not awaited yet, or a coroutine of your own that uses verbs. Use this one for them
+        and no other: it keeps the branches' verbs apart in the journal. All branches go on until they end or park.
 
-    def elicit(  # pyright: ignore[reportIncompatibleMethodOverride] - as in TaskContext
-        self, key: str, message: str, schema: type[ModelT]
+        Raises:
+            StepFailed: a step failed in a branch; or whatever else came out of one, the first one's before the others'.
+        """
+        return await self._gather(branches)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    async def sleep(self, duration: Duration) -> None:
+        """Wait for `duration` ("3 days"), from the first time that the tool comes here, whatever happens meanwhile.
+
+        The task parks, so nothing is held for it.
+
+        Raises:
+            InvalidDuration: it is unreadable, zero or negative.
+        """
+        await self._sleep(duration)
+
+    @asynccontextmanager
+    async def shield(self) -> AsyncGenerator[None]:
+        """A block in which a cancellation of the task is held back. It comes where the block ends.
+
+        The time for it is bounded: a task that does not end within some seconds of being told to is given up.
+        """
+        with self._run.shield():
+            yield
+        # What was held back arrives here, and not at the first `await` afterwards, of which there may be none.
+        await asyncio.sleep(0)
+
+    async def external(
+        self,
+        name: str,
+        start: Start,
+        *,
+        cancel: Start | None = None,
+        poll: Look | None = None,
+        every: Duration = "1s",
+        timeout: Duration | None = None,
+        returns: Any = None,
+    ) -> Any:
+        """Hand work over to another system and wait until it says how that ended. The task parks meanwhile.
+
+        The other system is given the text of a handle, with which it, or whoever it tells, says
+        `await tasks.external.complete(handle, result)`, `.fail(handle, message)` or `.report(handle, message)`, in any
+        process that has the store, or the same over HTTP (`tasks.callbacks`). The first word counts.
+
+        All functions take the handle and are coroutine functions, or plain ones, which run in threads.
+
+        Args:
+            name: of the work, for the journal.
+            start: hands it over. It is called again, with the same handle, if a worker dies while it runs: let the
+                other system know the work by `handle.id`.
+            cancel: gives the work up: called if somebody asks the task to stop meanwhile, and when the time is up. It
+                may be called more than once. Without it, a task that is cancelled ends at once.
+            poll: finds out whether the work is over, for a system that does not report: returns `Finished(result)` or
+                `Finished(error="…")`, or None while it goes on. Should it raise, it is called again the next time; ten
+                times in a row, and the work has failed.
+            every: how soon to poll for the first time. Later the intervals grow, up to five minutes.
+            timeout: how long to wait, from the first time that the tool comes here.
+            returns: the type to read the result as; the JSON value itself by default.
+
+        Raises:
+            StepFailed: the work failed (type "ExternalFailed", or what `Finished` says), or did not end in time (type
+                "TimeoutError"); or `start` raised, and the type is the error's.
+            ToolError: the result does not fit `returns`.
+            InvalidDuration: a duration is unreadable, zero or negative.
+        """
+        return await self._external(
+            name, start, cancel=cancel, poll=poll, every=every, timeout=timeout, returns=returns
+        )
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    async def elicit(  # pyright: ignore[reportIncompatibleMethodOverride] - a task's question needs a key that lasts
+        self, key: str, message: str, schema: type[ModelT], *, timeout: Duration | None = None
     ) -> Answer[ModelT]:
-        """As `TaskContext.elicit`."""
-        return cast("Answer[ModelT]", self._ask_one(key, Elicit(message, schema)))
+        """Ask a person to fill in the fields of `schema`, a flat pydantic model."""
+        return cast("Answer[ModelT]", await self._ask_one(key, Elicit(message, schema), timeout))
 
-    def elicit_url(  # pyright: ignore[reportIncompatibleMethodOverride] - as in TaskContext
-        self, key: str, message: str, url: str
+    async def elicit_url(  # pyright: ignore[reportIncompatibleMethodOverride] - as above
+        self, key: str, message: str, url: str, *, timeout: Duration | None = None
     ) -> Answer[BaseModel]:
-        """As `TaskContext.elicit_url`."""
-        return cast("Answer[BaseModel]", self._ask_one(key, ElicitUrl(message, url)))
+        """Ask a person to visit `url`."""
+        return cast("Answer[BaseModel]", await self._ask_one(key, ElicitUrl(message, url), timeout))
 
-    def sample(
-        self, key: str, messages: Sequence[SamplingMessage | str], *, max_tokens: int = 1024, **options: Any
-    ) -> Sampled:
-        """As `TaskContext.sample`."""
-        return cast("Sampled", self._ask_one(key, Sample(messages, max_tokens, options)))
+    @overload
+    async def sample(
+        self,
+        key: str,
+        messages: Sequence[SamplingMessage | str],
+        *,
+        max_tokens: int = 1024,
+        timeout: None = None,
+        **options: Any,
+    ) -> Sampled: ...
+    @overload
+    async def sample(
+        self,
+        key: str,
+        messages: Sequence[SamplingMessage | str],
+        *,
+        max_tokens: int = 1024,
+        timeout: Duration,
+        **options: Any,
+    ) -> Sampled | None: ...
+    async def sample(
+        self,
+        key: str,
+        messages: Sequence[SamplingMessage | str],
+        *,
+        max_tokens: int = 1024,
+        timeout: Duration | None = None,
+        **options: Any,
+    ) -> Sampled | None:
+        """Ask the client's model; arguments as `Sample`."""
+        return cast("Sampled | None", await self._ask_one(key, Sample(messages, max_tokens, options), timeout))
 
-    def list_roots(self, key: str = "roots") -> ListRootsResult:
-        """As `TaskContext.list_roots`."""
-        return cast("ListRootsResult", self._ask_one(key, ListRoots()))
+    @overload
+    async def list_roots(self, key: str = "roots", *, timeout: None = None) -> ListRootsResult: ...
+    @overload
+    async def list_roots(self, key: str = "roots", *, timeout: Duration) -> ListRootsResult | None: ...
+    async def list_roots(self, key: str = "roots", *, timeout: Duration | None = None) -> ListRootsResult | None:
+        """Ask for the client's roots."""
+        return cast("ListRootsResult | None", await self._ask_one(key, ListRoots(), timeout))
 
-    def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
-        """As `TaskContext.ask`."""
-        return from_thread.run(self._ask, questions)
+    async def ask(self, questions: Mapping[str, Question], *, timeout: Duration | None = None) -> dict[str, Any]:
+        """Ask several questions at once; the answers by key, when all are in or the time is over."""
+        return await self._ask(questions, timeout)
 
-    def _ask_one(self, key: str, question: Question) -> object:
-        return self.ask({key: question})[key]
+    async def _ask_one(self, key: str, question: Question, timeout: Duration | None) -> object:
+        return (await self._ask({key: question}, timeout))[key]

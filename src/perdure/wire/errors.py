@@ -14,9 +14,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from perdure.domain.errors import (
+    IdempotencyKeyReused,
+    LimitExceeded,
     MalformedTaskId,
     NotStorable,
     PerdureError,
+    QueueFull,
     StoreUnavailable,
     TaskExpired,
     TaskNotFound,
@@ -30,14 +33,16 @@ __all__ = ["UNAVAILABLE", "missing_capability", "missing_extension", "out_of_tim
 UNAVAILABLE: Final = -32000
 """Out of capacity, or the store can't be reached: the same request may succeed after `data.retryAfterMs`."""
 
-_CALLERS_FAULT = (MalformedTaskId, TaskNotFound, TaskExpired, NotStorable)
+_CALLERS_FAULT = (MalformedTaskId, TaskNotFound, TaskExpired, NotStorable, IdempotencyKeyReused, LimitExceeded)
+"""Of these the message goes out. What a tool's own code runs into (a step that failed, a journal that does not fit)
+never comes this way: it ends the task, and the task carries it."""
 
 
 def to_mcp(error: PerdureError) -> MCPError:
     """The protocol error that a client hears for `error`. What is not meant for clients is a bare internal error."""
     if isinstance(error, _CALLERS_FAULT):
         return MCPError(INVALID_PARAMS, str(error))
-    if isinstance(error, StoreUnavailable):
+    if isinstance(error, StoreUnavailable | QueueFull):
         return MCPError(UNAVAILABLE, str(error), {"retryAfterMs": error.retry_after_ms})
     return MCPError(INTERNAL_ERROR, "Internal error")
 
@@ -61,9 +66,13 @@ def missing_extension(message: str = f"Missing required client capability: {EXTE
     return missing_capability({"extensions": {EXTENSION: {}}}, message)
 
 
-def out_of_time(seconds: float) -> MCPError:
-    """-32021 for a call that would have had to become a task by now, of a client that did not declare the extension."""
+def out_of_time(seconds: float, *, kept: bool) -> MCPError:
+    """-32021 for a call that would have had to become a task by now, of a client that did not declare the extension.
+
+    `kept`: the work goes on, for a client that comes back with its idempotency key.
+    """
     return missing_extension(
         f"The tool did not finish within {seconds:g} s, and the client did not declare the tasks extension "
         f"({EXTENSION}), with which it could wait"
+        + ("; it goes on: make the same call again, with the same idempotency key" if kept else "")
     )

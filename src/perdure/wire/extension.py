@@ -22,23 +22,32 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from perdure.domain import ids
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject
-from perdure.engine.handler import Handler
+from perdure.engine.handler import Handler, Handlers
 from perdure.engine.runtime import Runtime
+from perdure.store.base import Store
 
 from . import answers, render
+from .callbacks import Callbacks
 from .calls import Calls
 from .capabilities import input_kinds
 from .errors import translated
+from .external import ExternalWork
 from .guard import Guard
+from .handler import ToolHandler
 from .identity import Identify
 from .models import EXTENSION, RequestContext, TaskParams, UpdateParams
-from .tools import CALL, TaskTool, ToolHandler
+from .tools import TaskTool
 
-__all__ = ["TasksExtension"]
+__all__ = ["NO_LIFESPAN", "TasksExtension"]
 
 logger = logging.getLogger(__name__)
 
 Lifespan = Callable[[MCPServer[Any]], AbstractAsyncContextManager[Any]]
+
+NO_LIFESPAN = (
+    "The server lacks the lifespan of its Tasks, without which there is no store and no worker: pass "
+    "lifespan=tasks.lifespan to MCPServer, or make the server by tasks.server(name)"
+)
 
 _CACHE_HINTS: dict[CacheableMethod, CacheHint] = {
     "server/discover": CacheHint(ttl_ms=300_000, scope="public"),
@@ -63,6 +72,7 @@ class TasksExtension(Extension):
         self._handlers = handlers
         self._identify = identify
         self._calls = Calls(runtime, inline_timeout_ms, lambda: self._server)
+        self._external = ExternalWork(runtime, lambda: runtime.options.limits)
         self._bindings: list[ToolBinding] = []
         self._server: MCPServer[Any] | None = None
         self._server_info: JSONObject = {}
@@ -92,15 +102,31 @@ class TasksExtension(Extension):
         """Declare `fn` as a task tool: listed by the server, and run by workers.
 
         Raises:
-            ConfigurationError: the name is taken.
+            ConfigurationError: the name is taken, or this version of it is retired.
         """
         if tool.name in self._tools:
             raise ConfigurationError(f"There is a task tool named {tool.name!r} already")
+        self._add_handler(tool)
         self._tools[tool.name] = tool
-        self._handlers[f"{CALL}:{tool.name}"] = ToolHandler(tool, lambda: self._state)
         self._bindings.append(ToolBinding(fn, kwargs=sdk_options))
         if self._server is not None:
             self.bind(self._server)
+
+    def add_retired(self, tool: TaskTool) -> None:
+        """Keep the code of an earlier version of a tool, for the tasks that it began. Nobody can call it.
+
+        Raises:
+            ConfigurationError: there is such a version already, retired or not.
+        """
+        self._add_handler(tool)
+
+    def _add_handler(self, tool: TaskTool) -> None:
+        if tool.handler in self._handlers:
+            which = f"version {tool.options.version!r} of" if tool.options.version else "code without a version for"
+            raise ConfigurationError(
+                f"There is {which} the task tool {tool.name!r} already: a version is one code, current or retired"
+            )
+        self._handlers[tool.handler] = ToolHandler(tool, lambda: self._state)
 
     def bind(self, server: MCPServer[Any]) -> None:
         """List on `server` what was declared since the last time."""
@@ -121,6 +147,66 @@ class TasksExtension(Extension):
         bindings, self._bindings = self._bindings, []
         for binding in bindings:
             server.add_tool(binding.fn, **binding.kwargs)
+
+    # -- work that other systems do ------------------------------------------------------------------------------------
+
+    @property
+    def external(self) -> ExternalWork:
+        """Says how work ended that other systems do for tasks, from this server or from any other process."""
+        return self._external
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[None]:
+        """The store is open inside, without a server or a worker: for programs that only talk to `external`.
+
+        Raises:
+            StoreUnusable: it can't be opened; one line says why and what to do.
+        """
+        async with self._runtime.connected():
+            yield
+
+    def callbacks(self, server: MCPServer[Any], path: str = "/perdure/external") -> None:
+        """Let other systems settle external work over HTTP: serve `POST path` next to the server's own endpoint.
+
+        Which URL leads there from outside is the server's business, so pass it on together with the handle:
+
+            curl -X POST https://example.org/perdure/external -H "Authorization: Bearer $HANDLE" -d '{"result": 42}'
+
+        The body is one of `{"result": …}`, `{"error": "…"}` and `{"message": "…"}`, of 1 MiB at most. 204: it is said.
+        400: the body is none of these. 401: there is no such handle. 409: it ended otherwise before. 413: too large.
+        503: try again later. The handle is all the authentication that there is, so whoever is not on this machine has
+        to come by HTTPS.
+
+        Raises:
+            ConfigurationError: the path does not begin with a slash.
+        """
+        if not path.startswith("/"):
+            raise ConfigurationError(f"{path!r} is no path: write for example '/perdure/external'")
+        server.custom_route(path, methods=["POST"], name="perdure-external")(Callbacks(self._external).endpoint)
+
+    # -- what a test harness needs -------------------------------------------------------------------------------------
+
+    @property
+    def handlers(self) -> Handlers:
+        """What a worker calls, by the operation's handler."""
+        return self._handlers
+
+    def task_tool(self, name: str) -> TaskTool:
+        """A declared task tool.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        return self._tools[name]
+
+    def lend(self, store: Store, state: object) -> Store:
+        """Use another store, and another state than the server's lifespan yields, while nothing runs.
+
+        Returns the store that was used before.
+        """
+        before, self._runtime.store = self._runtime.store, store
+        self._keep_state(state)
+        return before
 
     # -- the SDK's interface -------------------------------------------------------------------------------------------
 
@@ -202,10 +288,7 @@ class TasksExtension(Extension):
         """
         if self._started:
             return
-        error = ConfigurationError(
-            "The server lacks the lifespan of its Tasks, without which there is no store and no worker: pass "
-            "lifespan=tasks.lifespan to MCPServer, or make the server by tasks.server(name)"
-        )
+        error = ConfigurationError(NO_LIFESPAN)
         if not self._complained:
             self._complained = True
             logger.error("%s", error)
@@ -228,12 +311,13 @@ class TasksExtension(Extension):
         owner, store = self._identify(ctx), self._runtime.store
         with translated():
             self._check_started()
-            task = await store.get(owner, ids.parse(params.task_id))
+            task_id = ids.parse(params.task_id)
+            questions = await store.open_questions(owner, task_id)
             # Checked against what the task asked, not stored unless it fits: a question never changes, so nothing can
             # come between.
-            responses = answers.check(task, params.input_responses)
+            responses = answers.check(questions, params.input_responses)
             if responses:
-                await store.answer(owner, task.id, responses)
+                await store.answer(owner, task_id, responses)
         return render.acknowledged()
 
     async def _cancel(self, ctx: RequestContext, params: TaskParams) -> HandlerResult:

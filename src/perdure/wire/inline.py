@@ -5,10 +5,14 @@ running, whoever calls it. The request waits up to `timeout`. If the tool asks s
 question (MRTR, `resultType: "input_required"`) and the handle goes along in `requestState`, which the SDK's boundary
 seals and binds to the principal and the arguments; the retry carries on with the same task.
 
-Nobody but this request knows the handle, so when it ends without a result (the deadline, a client that hung up) the
+Nobody but this request knows the handle. So when it ends without a result (the deadline, a client that hung up) the
 work is cancelled: a result that nobody can fetch is not worth its cost. For the same reason such a task lives an hour
 at most, whatever its tool says. A client that knows tasks, and whose call took longer than it may, gets the handle
 after all, with that ttl in it: the store has no way to give a task a longer one.
+
+A call with an idempotency key is different: its client can come back and find the task. So nothing but the end of its
+hour ends that work, neither a client that hung up nor the deadline. Its handle in `requestState` says so, in case a
+retry leaves the key out.
 
 Meanwhile the task's messages go out as progress of the request, if it asked for that; some may be folded into the next.
 
@@ -43,6 +47,8 @@ __all__ = ["Caller", "Inline"]
 logger = logging.getLogger(__name__)
 
 _STATE_PREFIX: Final = "perdure/inline:"
+_KEPT_PREFIX: Final = "perdure/kept:"
+"""Begins the state of a call with an idempotency key."""
 _LOOK_EVERY: Final = 0.25
 """Seconds between looks at the store while nothing wakes us: the task may be run by another process."""
 _LONGEST_MS: Final = 3_600_000
@@ -80,7 +86,7 @@ class Inline:
 
     def owns(self, request_state: str | None) -> bool:
         """Whether a retry carries a handle of ours (already unsealed), rather than a tool's own state."""
-        return request_state is not None and request_state.startswith(_STATE_PREFIX)
+        return request_state is not None and request_state.startswith((_STATE_PREFIX, _KEPT_PREFIX))
 
     async def start(self, new: NewTask, caller: Caller) -> dict[str, Any]:
         """Create the task and wait for its result, or for its first question.
@@ -93,7 +99,15 @@ class Inline:
         """
         ttl_ms = _LONGEST_MS if new.ttl_ms is None else min(new.ttl_ms, _LONGEST_MS)
         begun = self._runtime.store.create(replace(new, ttl_ms=ttl_ms))
-        return await self._see_through(begun, new.owner, new.id, caller)
+        return await self._see_through(begun, new.owner, new.id, caller, kept=new.key is not None)
+
+    async def join(self, task: Task, caller: Caller) -> dict[str, Any]:
+        """Wait for a task that an earlier call under the same idempotency key created.
+
+        Raises:
+            MCPError: as `start`.
+        """
+        return await self._see_through(_there(task), task.owner, task.id, caller, kept=True)
 
     async def carry_on(
         self, owner: Owner, request_state: str, responses: InputResponses | None, caller: Caller
@@ -104,37 +118,43 @@ class Inline:
             MCPError: as `start`; -32602 if an answer does not fit, or the task is gone.
             StoreUnavailable: the answers may be handed in again.
         """
-        store, task_id = self._runtime.store, _task_id(request_state)
+        store, (task_id, kept) = self._runtime.store, _opened(request_state)
         try:
-            task = await store.get(owner, task_id)
+            questions = await store.open_questions(owner, task_id)
         except (TaskNotFound, TaskExpired) as error:
             raise MCPError(INVALID_PARAMS, "The call that this answer belongs to is over") from error
-        begun = store.answer(owner, task_id, answers.check(task, _plain(responses)))
-        return await self._see_through(begun, owner, task_id, caller)
+        begun = store.answer(owner, task_id, answers.check(questions, _plain(responses)))
+        return await self._see_through(begun, owner, task_id, caller, kept=kept)
 
     async def _see_through(
-        self, begun: Coroutine[Any, Any, Task], owner: Owner, task_id: str, caller: Caller
+        self, begun: Coroutine[Any, Any, Task], owner: Owner, task_id: str, caller: Caller, *, kept: bool
     ) -> dict[str, Any]:
-        """Await `begun`, which sets the task going, and then what comes of it."""
+        """Await `begun`, which sets the task going, and then what comes of it.
+
+        `kept`: the work outlives the request.
+        """
         try:
             seen = _Seen(await begun)
             settled = await patience.within(self._timeout, self._watch(seen, caller))
         except asyncio.CancelledError:
             # Also while it was being created: a verb that is cancelled may still happen, and the id is ours.
-            with anyio.CancelScope(shield=True):
-                await self._abandon(owner, task_id)
+            if not kept:
+                with anyio.CancelScope(shield=True):
+                    await self._abandon(owner, task_id)
             raise
         if settled:
-            return _result(seen.task) if seen.task.status.terminal else _question(seen.task, caller.kinds)
+            return _result(seen.task) if seen.task.status.terminal else _question(seen.task, caller.kinds, kept=kept)
         if caller.declared:
             return render.created(seen.task)
+        if kept:
+            raise out_of_time(self._timeout, kept=True)
         logger.warning(
             "Tool %r did not finish within %g s (inline_timeout), and its client does not know tasks: cancelling it",
             seen.task.operation.name,
             self._timeout,
         )
         await self._abandon(owner, task_id)
-        raise out_of_time(self._timeout)
+        raise out_of_time(self._timeout, kept=False)
 
     async def _watch(self, seen: _Seen, caller: Caller) -> None:
         """Keep looking until the task is over, or asks something; show its messages meanwhile."""
@@ -160,6 +180,10 @@ class Inline:
             await patience.within(_CLEANUP, cancelling)
 
 
+async def _there(task: Task) -> Task:
+    return task
+
+
 def _result(task: Task) -> dict[str, Any]:
     if task.status is Status.COMPLETED:
         return dict(task.result or {})
@@ -169,7 +193,7 @@ def _result(task: Task) -> dict[str, Any]:
     raise MCPError(error.code, error.message, error.data)
 
 
-def _question(task: Task, kinds: frozenset[str]) -> dict[str, Any]:
+def _question(task: Task, kinds: frozenset[str], *, kept: bool) -> dict[str, Any]:
     """The open questions that this request's client can answer. If it can't any, a retry that can still may."""
     requests = render.input_requests(task, kinds)
     if not requests:
@@ -177,13 +201,15 @@ def _question(task: Task, kinds: frozenset[str]) -> dict[str, Any]:
     return {
         "resultType": "input_required",
         "inputRequests": requests,
-        "requestState": _STATE_PREFIX + task.id,
+        "requestState": (_KEPT_PREFIX if kept else _STATE_PREFIX) + task.id,
     }
 
 
-def _task_id(request_state: str) -> str:
+def _opened(request_state: str) -> tuple[str, bool]:
+    """The task that a state names, and whether it is kept."""
+    kept = request_state.startswith(_KEPT_PREFIX)
     try:
-        return ids.parse(request_state.removeprefix(_STATE_PREFIX))
+        return ids.parse(request_state.removeprefix(_KEPT_PREFIX if kept else _STATE_PREFIX)), kept
     except MalformedTaskId as error:
         raise MCPError(INVALID_PARAMS, "Invalid requestState") from error
 

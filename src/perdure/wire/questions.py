@@ -46,22 +46,32 @@ class Question(Protocol):
         """The answer that a response holds, which was checked against the request when it arrived."""
         ...
 
+    def unanswered(self) -> Any:
+        """What the task goes on with if nobody answered in time."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[ModelT_co]):
     """What a person said to an elicitation.
 
-    `action`: "accept", "decline" (said no) or "cancel" (closed it without an answer). `data`: the form's content as an
-    instance of the question's model; None unless it was accepted, and for a URL.
+    `action`: "accept", "decline" (said no), "cancel" (closed it without an answer), or "timeout" (nobody said anything
+    within the question's `timeout`). `data`: the form's content as an instance of the question's model; None unless it
+    was accepted, and for a URL.
     """
 
-    action: Literal["accept", "decline", "cancel"]
+    action: Literal["accept", "decline", "cancel", "timeout"]
     data: ModelT_co | None = None
 
     @property
     def accepted(self) -> bool:
         """Whether the action is "accept"."""
         return self.action == "accept"
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the action is "timeout"."""
+        return self.action == "timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,10 @@ class Elicit(Generic[ModelT]):
         data = self.schema.model_validate(result.content or {}) if result.action == "accept" else None
         return Answer(result.action, data)
 
+    def unanswered(self) -> Answer[ModelT]:
+        """As `Question.unanswered`."""
+        return Answer("timeout")
+
 
 @dataclass(frozen=True, slots=True)
 class ElicitUrl:
@@ -104,6 +118,10 @@ class ElicitUrl:
     def read(self, response: JSON) -> Answer[BaseModel]:
         """As `Question.read`."""
         return Answer(ElicitResult.model_validate(response, by_name=False).action)
+
+    def unanswered(self) -> Answer[BaseModel]:
+        """As `Question.unanswered`."""
+        return Answer("timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +147,9 @@ class Sample:
         shape = CreateMessageResultWithTools if self.options.get("tools") else CreateMessageResult
         return shape.model_validate(response, by_name=False)
 
+    def unanswered(self) -> None:
+        """As `Question.unanswered`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListRoots:
@@ -141,6 +162,9 @@ class ListRoots:
     def read(self, response: JSON) -> ListRootsResult:
         """As `Question.read`."""
         return ListRootsResult.model_validate(response, by_name=False)
+
+    def unanswered(self) -> None:
+        """As `Question.unanswered`."""
 
 
 def _is_model(schema: object) -> bool:

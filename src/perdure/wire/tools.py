@@ -1,38 +1,36 @@
-"""Task tools: what was declared, and the handler that a worker calls for it.
+"""Task tools: what was declared of them.
 
 Everything about a tool's arguments and results is the SDK's own machinery (`mcp.server.mcpserver.tools.Tool`): the
 schema that is listed, the validation of arguments, structured content, the text of errors. What is ours is when it
-runs.
+runs (`handler`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, cast, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resolve import returns_input_required
 from mcp.server.mcpserver.tools import Tool
-from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from mcp_types import CallToolResult, TextContent
 from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from perdure.domain.errors import ConfigurationError, InputKeyReused, LeaseLost, NotStorable
-from perdure.domain.lifecycle import INTERNAL_ERROR
-from perdure.domain.model import JSON, Completed, Failed, Failure, JSONObject, Outcome
-from perdure.engine.run import Run
-from perdure.store.codec import encode
+from perdure.domain.errors import ConfigurationError
+from perdure.domain.model import JSONObject, Operation
+from perdure.domain.retry import Retry
+from perdure.engine.handler import DEFAULT_QUEUE
 
-from .context import SyncTaskContext, TaskContext
+from .context import TaskContext
+from .sync_context import SyncTaskContext
 
-__all__ = ["CALL", "Mode", "TaskTool", "ToolHandler", "ToolOptions", "error_result", "log_failure"]
+__all__ = ["CALL", "Mode", "TaskTool", "ToolOptions", "error_result", "log_failure"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +39,6 @@ _TASK: Final = "task"
 """How everybody calls the parameter that takes the context."""
 _SDK_OPTIONS: Final = tuple(inspect.signature(MCPServer[Any].add_tool).parameters)[2:]
 """What `MCPServer.tool` takes, without the server and the function."""
-_RELATED_TASK = "io.modelcontextprotocol/related-task"
 Mode = Literal["auto", "task"]
 """When a call becomes a task.
 
@@ -52,6 +49,8 @@ client that did not declare the extension is refused with -32021."""
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
     """What `Tasks.tool` was told, in milliseconds where it is a time.
+
+    `version` says which code it is; "" if its author tells none apart.
 
     Raises:
         ConfigurationError: an option has a value that it can't have; the message says which it can.
@@ -64,12 +63,43 @@ class ToolOptions:
     max_attempts: int = 10
     when: Callable[..., bool] | None = None
     prepare: Tool | None = None
+    retry: Retry | None = None
+    timeout_ms: int | None = None
+    version: str = ""
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    concurrency: int | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            raise ConfigurationError(f"mode is {self.mode!r}: write one of {', '.join(map(repr, get_args(Mode)))}")
-        if type(self.max_attempts) is not int or self.max_attempts < 1:
-            raise ConfigurationError(f"max_attempts is {self.max_attempts!r}: write a whole number, at least 1")
+        for option, (holds, wanted) in _RULES.items():
+            value: object = getattr(self, option)
+            if not holds(value):
+                raise ConfigurationError(f"{option} is {value!r}: write {wanted}")
+
+
+def _is_whole(value: object) -> bool:
+    # bool is an int to Python, but `priority=True` is a mistake.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+_COUNT: Final = "a whole number, at least 1"
+_VERSION: Final = re.compile(r"[A-Za-z0-9._-]{0,100}")
+_RULES: Final[dict[str, tuple[Callable[[object], bool], str]]] = {
+    "mode": (lambda value: value in get_args(Mode), f"one of {', '.join(map(repr, get_args(Mode)))}"),
+    "max_attempts": (_is_count, _COUNT),
+    "retry": (lambda value: isinstance(value, Retry | None), "Retry(…), or leave it out"),
+    "version": (
+        lambda value: isinstance(value, str) and _VERSION.fullmatch(value) is not None,
+        "a short text of letters, digits, '.', '_' and '-'",
+    ),
+    "queue": (lambda value: isinstance(value, str) and value != "", "the name of a queue"),
+    "priority": (_is_whole, "a whole number; the larger one is run first"),
+    "concurrency": (lambda value: value is None or _is_count(value), _COUNT),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +144,15 @@ class TaskTool:
     @property
     def name(self) -> str:
         return self.sdk.name
+
+    @property
+    def handler(self) -> str:
+        """The name that tasks of this very code are claimed under."""
+        return self.operation({}).handler
+
+    def operation(self, params: JSONObject) -> Operation:
+        """What a call of this tool asks for, as a task keeps it."""
+        return Operation(CALL, self.name, params, self.options.version)
 
     def is_listed_as(self, listed: ListedTool) -> bool:
         """Whether `listed`, which goes by this tool's name, is this tool."""
@@ -209,83 +248,6 @@ def log_failure(name: str, error: ToolError) -> None:
         logger.info("Tool %r failed: %r", name, str(error))
 
 
-def _strip_foreign(result: JSONObject) -> None:
-    """Drop what an older revision stamped on results and this one must never show (contract 3)."""
-    meta = result.get("_meta")
-    if isinstance(meta, dict):
-        meta.pop(_RELATED_TASK, None)
-
-
 def error_result(message: str) -> CallToolResult:
     """A tool error: the call came to a result, and it says that it went wrong."""
     return CallToolResult(content=[TextContent(type="text", text=message)], is_error=True)
-
-
-class ToolHandler:
-    """What a worker calls for one tool: runs its function over the run, and turns what comes out into an outcome.
-
-    Raised exceptions are tool errors (`completed`, `isError`), `MCPError` is a protocol error (`failed`), and the text
-    of an exception that nobody anticipated stays on the server (contract 3, and the SDK's own rule).
-    """
-
-    def __init__(self, tool: TaskTool, state: Callable[[], object]) -> None:
-        self._tool = tool
-        self._state = state
-        self._context = TaskContext if tool.sdk.is_async else SyncTaskContext
-
-    @property
-    def threaded(self) -> bool:
-        return not self._tool.sdk.is_async
-
-    async def __call__(self, run: Run, params: JSONObject) -> Outcome:
-        context = self._context(run, params.get("prepared"), self._state())  # pyright: ignore[reportCallIssue] - inherited
-        arguments = cast("dict[str, Any]", params["arguments"])
-        try:
-            return self._completed(await self._tool.sdk.run(arguments, context, convert_result=True))
-        except MCPError as error:
-            return Failed(Failure(error.error.code, error.error.message, error.error.data))
-        except ToolError as error:
-            return self._failed_tool(error)
-        except BaseException as error:
-            # `Parked`, or what a task group wrapped it in, is no crash; nor is a cancellation that somebody asked for.
-            if run.asked or (run.stopping and isinstance(error, asyncio.CancelledError)):
-                raise
-            # The rest is, `SystemExit` and its kind included, which would stop the server and not the tool.
-            return self._crashed(error)
-
-    def _completed(self, result: CallToolResult | InputRequiredResult) -> Outcome:
-        if isinstance(result, InputRequiredResult):
-            logger.error("Tool %r returned an InputRequiredResult, which a task can't", self._tool.name)
-            return self._error(f"Error executing tool {self._tool.name}")
-        try:
-            # The SDK's dump turns NaN and infinities into null, which no output schema of numbers allows. This one
-            # keeps them, so that they are refused as anything else that has no JSON form.
-            encode(cast("JSON", to_jsonable_python([result.structured_content, result.meta])))
-            dumped = cast("JSONObject", result.model_dump(mode="json", by_alias=True, exclude_none=True))
-            _strip_foreign(dumped)
-            encode(dumped)
-        except (PydanticSerializationError, NotStorable, ValueError, UnicodeError):
-            logger.exception("Tool %r returned what can't be stored as JSON", self._tool.name)
-            return self._error(f"Error executing tool {self._tool.name}: its result can't be represented as JSON")
-        return Completed(dumped)
-
-    def _failed_tool(self, error: ToolError) -> Outcome:
-        match error.__cause__:
-            case LeaseLost() as lost:
-                raise lost
-            case InputKeyReused() as reused:
-                return Failed(Failure(INTERNAL_ERROR, str(reused)))
-            case _:
-                pass
-        log_failure(self._tool.name, error)
-        return self._error(str(error))
-
-    def _crashed(self, error: BaseException) -> Outcome:
-        logger.error("Tool %r raised an unexpected exception", self._tool.name, exc_info=error)
-        return self._error(f"Error executing tool {self._tool.name}")
-
-    def _error(self, message: str) -> Outcome:
-        text = message.encode("utf-8", "replace").decode("utf-8")
-        return Completed(
-            cast("JSONObject", error_result(text).model_dump(mode="json", by_alias=True, exclude_none=True))
-        )

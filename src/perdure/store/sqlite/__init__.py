@@ -1,8 +1,9 @@
 """The embedded store: one SQLite file, shared by any number of processes of one machine.
 
-`writer` commits many callers' operations in one transaction, `operations` are the verbs as they run inside it, `sql`
-holds every statement, `schema` opens and migrates the file, and `store` puts them together. Nothing else in the house
-imports `sqlite3`.
+`writer` commits many callers' operations in one transaction. The verbs as they run inside it are in one file for each
+kind of caller: `clients`, `claims` and `workers`, `outsiders`, `operators`, `housekeeping`; what they share is in
+`shared`. `sql` holds every statement, `rows` reads and fills them, `schema` opens and migrates the file, and `store`
+puts all of it together. Nothing else in the house imports `sqlite3`.
 """
 
 from .store import SQLiteStore

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, cast
 
 from perdure.domain import policy
-from perdure.domain.inputs import Journal
+from perdure.domain.inputs import Questions
+from perdure.domain.journal import Entry, EntryState, Verb
 from perdure.domain.model import (
     Failure,
     InputRequest,
@@ -16,9 +17,20 @@ from perdure.domain.model import (
     Status,
     Task,
 )
+from perdure.domain.timeline import Event, EventKind, Queue, RunState
 from perdure.store.codec import decode, decode_object, encode, plain
 
-__all__ = ["journal", "new_values", "task", "update_values"]
+__all__ = [
+    "entries",
+    "entry",
+    "events",
+    "new_values",
+    "questions",
+    "queue",
+    "run_state",
+    "task",
+    "update_values",
+]
 
 # A look-up, where calling the class would cost as much as reading a column; and each poll makes a task from a row.
 _STATUSES: Final = {status.value: status for status in Status}
@@ -27,14 +39,14 @@ _STATUSES: Final = {status.value: status for status in Status}
 def task(row: Any) -> Task:
     """The task in a row of `sql._TASK`'s columns, without its questions."""
     (
-        seq, id_, tenant, principal, method, name, params, status, message, version, created_at, updated_at,
-        ttl_ms, keep_ms, poll_ms, cancel_requested, accepts, result, error,
+        seq, id_, tenant, principal, method, name, params, handler_version, status, message, version, created_at,
+        updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, accepts, result, error,
     ) = row  # fmt: skip
     return Task(
         seq=seq,
         id=id_,
         owner=Owner(tenant, principal),
-        operation=Operation(method, name, decode_object(params)),
+        operation=Operation(method, name, decode_object(params), handler_version),
         status=_STATUSES[status],
         created_at=created_at,
         updated_at=updated_at,
@@ -50,8 +62,8 @@ def task(row: Any) -> Task:
     )
 
 
-def journal(rows: list[Any]) -> Journal:
-    """A task's questions from rows of `sql.INPUT_JOURNAL`."""
+def questions(rows: list[Any]) -> Questions:
+    """A task's questions from rows of `sql.INPUT_ALL`."""
     return {
         key: InputRequest(
             key,
@@ -59,27 +71,64 @@ def journal(rows: list[Any]) -> Journal:
             issued_at,
             InputState(state),
             None if response is None else decode(response),
+            place,
+            deadline,
         )
-        for key, request, issued_at, state, response in rows
+        for key, request, issued_at, state, response, place, deadline in rows
     }
 
 
+def entries(rows: list[Any]) -> dict[str, Entry]:
+    """A task's journal from rows of `sql.STEP_ALL`, by place."""
+    return {row[0]: entry(row) for row in rows}
+
+
+def entry(row: Any) -> Entry:
+    """The entry in a row of `sql.STEP_AT`."""
+    place, verb, name, state, value, wake_at = row
+    return Entry(place, Verb(verb), name, EntryState(state), decode(value), wake_at)
+
+
+def events(rows: list[Any]) -> tuple[Event, ...]:
+    """A task's timeline from rows of `sql.EVENT_ALL`."""
+    return tuple(Event(at, EventKind(kind), detail) for at, kind, detail in rows)
+
+
+def run_state(row: Any) -> RunState:
+    """Where a run is, from a row of `sql.RUN_STATE`."""
+    return RunState(*row)
+
+
+def queue(row: Any, now: int) -> Queue:
+    """What there is to run of one handler, from a row of `sql.RUN_QUEUES`."""
+    handler, ready, held, all_, since = row
+    # A clock that was ahead and has been set back is no reason to speak of less than no time.
+    return Queue(handler, ready, held, all_ - ready - held, None if since is None else max(0, now - since))
+
+
 def new_values(new: NewTask, now: int) -> tuple[object, ...]:
-    """What `sql.TASK_INSERT` binds."""
+    """What `sql.TASK_INSERT` binds.
+
+    Raises:
+        NotStorable: UTF-8 can't carry one of the texts, or there is no JSON form of the parameters.
+    """
+    operation, key, digest = new.operation, new.key, new.digest
+    texts = (new.id, new.owner.tenant, new.owner.principal, operation.method, operation.name, operation.version)
+    accepts = " ".join(sorted(new.accepts))
+    plain("".join((*texts, accepts, key or "", digest or "")))
     return (
-        new.id,
-        new.owner.tenant,
-        new.owner.principal,
-        new.operation.method,
-        new.operation.name,
-        encode(new.operation.params),
+        *texts[:5],
+        encode(operation.params),
+        operation.version,
         now,
         now,
         new.ttl_ms,
         new.keep_ms,
         policy.expires_at(now, new.ttl_ms),
         new.poll_ms,
-        " ".join(sorted(new.accepts)),
+        accepts,
+        key,
+        digest,
     )
 
 

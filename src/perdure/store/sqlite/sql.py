@@ -9,23 +9,41 @@ from __future__ import annotations
 from typing import Final
 
 _TASK: Final = (
-    "seq, id, tenant, principal, method, name, params, status, message, version, created_at, updated_at,"
-    " ttl_ms, keep_ms, poll_ms, cancel_requested, accepts, result, error"
+    "seq, id, tenant, principal, method, name, params, handler_version, status, message, version, created_at,"
+    " updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, accepts, result, error"
 )
+# Runs that may be claimed at once, and those that wait for an instant. Written as the indexes have it: SQLite uses a
+# partial index only where the statement repeats its condition.
+_READY: Final = "session IS NULL AND due_at < 0"
+_TIMER: Final = "session IS NULL AND due_at >= 0"
 
 # -- task --------------------------------------------------------------------------------------------------------------
 
-# index: task's primary key and the unique id
+# index: task's primary key and the unique id. Only a clash of ids is let pass: one of idempotency keys is looked for
+# before, and would be another task's.
 TASK_INSERT: Final = """
-INSERT INTO task (id, tenant, principal, method, name, params, status, version, created_at, updated_at,
-                  ttl_ms, keep_ms, expires_at, poll_ms, accepts)
-VALUES (?, ?, ?, ?, ?, ?, 'working', 1, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+INSERT INTO task (id, tenant, principal, method, name, params, handler_version, status, version, created_at, updated_at,
+                  ttl_ms, keep_ms, expires_at, poll_ms, accepts, idem_key, idem_digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'working', 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
+
+# index: task_idem
+TASK_RECALL: Final = f"""
+SELECT idem_digest, {_TASK} FROM task WHERE tenant = ? AND principal = ? AND idem_key = ?"""  # noqa: S608
 
 # index: sqlite_autoindex_task_1 (id)
 TASK_OWNED: Final = f"SELECT {_TASK} FROM task WHERE id = ? AND tenant = ? AND principal = ?"  # noqa: S608
 
+# index: sqlite_autoindex_task_1 (id)
+TASK_BY_ID: Final = f"SELECT {_TASK} FROM task WHERE id = ?"  # noqa: S608
+
 # index: task's primary key
 TASK_BY_SEQ: Final = f"SELECT {_TASK} FROM task WHERE seq = ?"  # noqa: S608
+
+# index: task's primary key, then input's primary key. Whether a question's time has run out comes along, since a claim
+# is the hot path and hardly any task has asked one.
+TASK_CLAIMED: Final = f"""
+SELECT EXISTS (SELECT 1 FROM input WHERE task_seq = seq AND state = 'outstanding' AND deadline <= ?), {_TASK}
+FROM task WHERE seq = ?"""  # noqa: S608
 
 # index: task's primary key. The guard repeats what the state machine decided: nothing overwrites a terminal status.
 TASK_UPDATE: Final = """
@@ -45,10 +63,11 @@ SELECT seq FROM task
 WHERE expires_at IS NOT NULL AND status IN ('completed', 'failed', 'cancelled') AND expires_at <= ?
 ORDER BY expires_at, seq LIMIT ?"""
 
-# index: task's primary key, then tombstone's
+# index: task's primary key, then tombstone's. The id of a task that was purged may be given again, and purged again.
 TOMBSTONE_INSERT: Final = """
 INSERT INTO tombstone (id, tenant, principal, until)
-SELECT id, tenant, principal, ? FROM task WHERE seq IN (SELECT value FROM json_each(?))"""
+SELECT id, tenant, principal, ? FROM task WHERE seq IN (SELECT value FROM json_each(?))
+ON CONFLICT (id) DO UPDATE SET tenant = excluded.tenant, principal = excluded.principal, until = excluded.until"""
 
 # index: task's primary key
 TASK_DELETE: Final = "DELETE FROM task WHERE seq IN (SELECT value FROM json_each(?))"
@@ -65,44 +84,89 @@ TOMBSTONE_DELETE: Final = "DELETE FROM tombstone WHERE id IN (SELECT value FROM 
 # -- run ---------------------------------------------------------------------------------------------------------------
 
 # index: run's primary key
-RUN_INSERT: Final = "INSERT INTO run (task_seq, handler, due_at, max_attempts) VALUES (?, ?, ?, ?)"
+RUN_INSERT: Final = """
+INSERT INTO run (task_seq, handler, tenant, due_at, max_attempts, timeout_ms) VALUES (?, ?, ?, ?, ?, ?)"""
 
 # index: run's primary key. A released run keeps its last fence, but nobody holds it: both halves of the test are
 # needed.
 RUN_HELD: Final = "SELECT 1 FROM run WHERE task_seq = ? AND fence = ? AND session IS NOT NULL"
 
 # index: run's primary key
-RUN_IS_HELD: Final = "SELECT 1 FROM run WHERE task_seq = ? AND session IS NOT NULL"
+RUN_MINDS: Final = "SELECT session IS NOT NULL, minds_cancel FROM run WHERE task_seq = ?"
 
-# index: run_due
-RUN_ANY_DUE: Final = """
-SELECT 1 FROM run WHERE handler = ? AND session IS NULL AND due_at IS NOT NULL AND due_at <= ? LIMIT 1"""
+# index: run's primary key
+RUN_STATE: Final = """
+SELECT handler, due_at, session, fence, failures, deaths, deadline_at FROM run WHERE task_seq = ?"""
 
-# index: run_due. due_at comes along because RETURNING promises no order.
-RUN_CLAIM: Final = """
-UPDATE run SET session = ?, fence = ?
+# index: run_timer
+RUN_PROMOTE: Final = f"""
+UPDATE run SET due_at = due_at - ?
+WHERE task_seq IN (SELECT task_seq FROM run WHERE {_TIMER} AND due_at <= ? ORDER BY due_at, task_seq LIMIT ?)
+"""  # noqa: S608
+
+# index: run_ready. The first and the last of the tenants that wait: most often they are one.
+RUN_TENANTS_ENDS: Final = f"""
+SELECT (SELECT tenant FROM run WHERE handler = ? AND {_READY} ORDER BY tenant LIMIT 1),
+       (SELECT tenant FROM run WHERE handler = ? AND {_READY} ORDER BY tenant DESC LIMIT 1)"""  # noqa: S608
+
+# index: run_ready. From one tenant to the next that waits, a probe each, however many runs they have.
+RUN_TENANTS: Final = f"""
+WITH RECURSIVE turn (tenant) AS (
+    SELECT ?
+    UNION ALL
+    SELECT (SELECT tenant FROM run WHERE handler = ? AND {_READY} AND tenant > turn.tenant ORDER BY tenant LIMIT 1)
+    FROM turn WHERE tenant IS NOT NULL
+    LIMIT ?)
+SELECT tenant FROM turn WHERE tenant IS NOT NULL"""  # noqa: S608
+
+# index: run_ready. due_at comes along because RETURNING promises no order.
+RUN_CLAIM: Final = f"""
+UPDATE run SET session = ?, fence = ?, deadline_at = ? + timeout_ms, minds_cancel = 0
 WHERE task_seq IN (
-    SELECT task_seq FROM run
-    WHERE handler = ? AND session IS NULL AND due_at IS NOT NULL AND due_at <= ?
-    ORDER BY due_at, task_seq LIMIT ?)
-RETURNING due_at, task_seq, attempt"""
+    SELECT task_seq FROM run WHERE handler = ? AND tenant = ? AND {_READY} ORDER BY due_at, task_seq LIMIT ?)
+RETURNING due_at, task_seq, failures, deaths, deadline_at"""  # noqa: S608
+
+# index: run_ready. What RUN_CLAIM does for a single run, without the list of one that it would make and sort.
+RUN_CLAIM_ONE: Final = RUN_CLAIM.replace("task_seq IN", "task_seq =", 1)
+
+# index: run's primary key. What its code minds needs no reset: the claim did that.
+RUN_FREE: Final = """
+UPDATE run SET session = NULL, due_at = ?, deadline_at = NULL, failures = failures + ?, deaths = deaths + ?
+WHERE task_seq = ?"""
 
 # index: run's primary key
-RUN_FREE: Final = "UPDATE run SET session = NULL, due_at = ?, attempt = ? WHERE task_seq = ?"
+RUN_PARK: Final = """
+UPDATE run SET session = NULL, due_at = ?, deadline_at = NULL, minds_cancel = ? WHERE task_seq = ?"""
 
-# index: run's primary key
-RUN_RELEASE: Final = "UPDATE run SET session = NULL, due_at = ? WHERE task_seq = ?"
-
-# index: run's primary key
-RUN_PARK: Final = "UPDATE run SET session = NULL, due_at = NULL WHERE task_seq = ?"
+# index: run's primary key. One that is due at once keeps its turn.
+RUN_WAKE: Final = """
+UPDATE run SET due_at = ? WHERE task_seq = ? AND session IS NULL AND (due_at IS NULL OR due_at >= 0)"""
 
 # index: run's primary key
 RUN_DELETE: Final = "DELETE FROM run WHERE task_seq = ?"
 
 # index: run_held. Sorts: the runs of the dead, so that tasks come in one order everywhere.
 RUN_OF_SESSIONS: Final = """
-SELECT task_seq, attempt, max_attempts FROM run
+SELECT task_seq, deaths, max_attempts FROM run
 WHERE session IS NOT NULL AND session IN (SELECT value FROM json_each(?)) ORDER BY task_seq"""
+
+# index: run_deadline
+RUN_LATE: Final = """
+SELECT task_seq, deaths, max_attempts FROM run
+WHERE deadline_at IS NOT NULL AND deadline_at < ? ORDER BY deadline_at, task_seq LIMIT ?"""
+
+# scans: run. Each unfinished task is counted, for an operator who asks for it now and then; nobody is kept waiting by a
+# read. Sorts: the handlers.
+RUN_QUEUES: Final = """
+SELECT handler, count(*) FILTER (WHERE session IS NULL AND due_at <= ?), count(session), count(*),
+       min(iif(due_at < 0, due_at + ?, due_at)) FILTER (WHERE session IS NULL AND due_at <= ?)
+FROM run GROUP BY handler ORDER BY handler"""
+
+# scans: run by run_ready, then run_timer. No more rows than the caller would have counted. Sorts: the tenants.
+RUN_BACKLOG: Final = f"""
+SELECT tenant, count(*) FROM (
+    SELECT tenant FROM run WHERE {_READY} UNION ALL SELECT tenant FROM run WHERE {_TIMER} AND due_at <= ? LIMIT ?)
+GROUP BY tenant ORDER BY tenant"""  # noqa: S608
 
 # index: run_held, then task's primary key
 RUN_CANCELLED: Final = """
@@ -120,13 +184,16 @@ SESSION_INSERT: Final = "INSERT INTO session (id, expires_at, info) VALUES (?, ?
 # index: session's primary key
 SESSION_RENEW: Final = "UPDATE session SET expires_at = ? WHERE id = ?"
 
-# index: session's primary key
-SESSION_ALIVE: Final = "SELECT 1 FROM session WHERE id = ? AND expires_at > ?"
+# index: session's primary key, then run_timer. Whether timers have come due is asked along with it: nearly never, and a
+# claim that has nothing to do writes nothing.
+SESSION_ALIVE: Final = f"""
+SELECT EXISTS (SELECT 1 FROM run WHERE {_TIMER} AND due_at <= ?) FROM session WHERE id = ? AND expires_at > ?
+"""  # noqa: S608
 
-# scans: one row per worker process
+# scans: session. One row per worker process.
 SESSION_ALL: Final = "SELECT id, expires_at, info FROM session ORDER BY id"
 
-# scans: one row per worker process
+# scans: session. One row per worker process.
 SESSION_DELETE_DEAD: Final = """
 DELETE FROM session WHERE (expires_at <= ? OR id IN (SELECT value FROM json_each(?))) AND id <> ? RETURNING id"""
 
@@ -136,16 +203,66 @@ SESSION_DELETE: Final = "DELETE FROM session WHERE id = ?"
 # -- input -------------------------------------------------------------------------------------------------------------
 
 # index: input's primary key. Sorts: one task's questions.
-INPUT_JOURNAL: Final = """
-SELECT key, request, issued_at, state, response FROM input WHERE task_seq = ? ORDER BY position"""
+INPUT_ALL: Final = """
+SELECT key, request, issued_at, state, response, place, deadline FROM input WHERE task_seq = ? ORDER BY position"""
 
 # index: input's primary key
 INPUT_INSERT: Final = """
-INSERT INTO input (task_seq, key, position, request, state, issued_at) VALUES (?, ?, ?, ?, 'outstanding', ?)"""
+INSERT INTO input (task_seq, key, position, request, state, issued_at, place, deadline)
+VALUES (?, ?, ?, ?, 'outstanding', ?, ?, ?)"""
 
 # index: input's primary key. First answer wins: the guard holds even where the reader's view was old.
 INPUT_ANSWER: Final = """
 UPDATE input SET state = 'answered', response = ? WHERE task_seq = ? AND key = ? AND state = 'outstanding'"""
 
 # index: input's primary key
+INPUT_SUPERSEDE: Final = """
+UPDATE input SET state = 'superseded' WHERE task_seq = ? AND key = ? AND state = 'outstanding'"""
+
+# index: input's primary key
+INPUT_UNPLACE: Final = """
+UPDATE input SET place = NULL WHERE task_seq = ? AND place IN (SELECT value FROM json_each(?))"""
+
+# index: input's primary key
 INPUT_DELETE: Final = "DELETE FROM input WHERE task_seq IN (SELECT value FROM json_each(?))"
+
+# -- step --------------------------------------------------------------------------------------------------------------
+
+# index: step's primary key
+STEP_ALL: Final = "SELECT place, verb, name, state, value, wake_at FROM step WHERE task_seq = ?"
+
+# index: step's primary key
+STEP_AT: Final = """
+SELECT place, verb, name, state, value, wake_at FROM step
+WHERE task_seq = ? AND place IN (SELECT value FROM json_each(?))"""
+
+# index: step's primary key
+STEP_PLACES: Final = "SELECT place FROM step WHERE task_seq = ?"
+
+# index: step's primary key
+STEP_WRITE: Final = """
+INSERT INTO step (task_seq, place, verb, name, state, value, wake_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (task_seq, place) DO UPDATE SET verb = excluded.verb, name = excluded.name, state = excluded.state,
+                                            value = excluded.value, wake_at = excluded.wake_at"""
+
+# index: step's primary key
+STEP_UNDO: Final = "DELETE FROM step WHERE task_seq = ? AND place IN (SELECT value FROM json_each(?))"
+
+# index: step's primary key
+STEP_DELETE: Final = "DELETE FROM step WHERE task_seq IN (SELECT value FROM json_each(?))"
+
+# -- event -------------------------------------------------------------------------------------------------------------
+
+# index: event's primary key
+EVENT_ALL: Final = "SELECT at, kind, detail FROM event WHERE task_seq = ? ORDER BY position"
+
+# index: event's primary key
+EVENT_INSERT: Final = """
+INSERT INTO event (task_seq, position, at, kind, detail)
+SELECT ?, coalesce(max(position), -1) + 1, ?, ?, ? FROM event WHERE task_seq = ? RETURNING position"""
+
+# index: event's primary key
+EVENT_FORGET: Final = "DELETE FROM event WHERE task_seq = ? AND position <= ?"
+
+# index: event's primary key
+EVENT_DELETE: Final = "DELETE FROM event WHERE task_seq IN (SELECT value FROM json_each(?))"

@@ -9,16 +9,21 @@ inside: only there is known whether they count at all.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from perdure.domain.errors import StoreUnavailable
-from perdure.domain.inputs import Journal
+from perdure.domain.errors import NotStorable, StoreUnavailable
+from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
     JSON,
+    Asked,
     Change,
     Claim,
+    Demand,
+    InputRequest,
     JSONObject,
     NewTask,
     Outcome,
@@ -28,11 +33,12 @@ from perdure.domain.model import (
     Status,
     Task,
 )
+from perdure.domain.timeline import Inspection, Queue
 from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
-from perdure.store.codec import decode_object, encode, plain
+from perdure.store.codec import decode, decode_object, encode, plain
 
-from . import operations, rows, schema, sql
+from . import claims, clients, housekeeping, operators, outsiders, rows, schema, shared, sql, workers
 from .writer import Transaction, Writer
 
 __all__ = ["SQLiteStore"]
@@ -78,37 +84,46 @@ class SQLiteStore:
     async def create(self, new: NewTask) -> Task:
         now = self._clock()
         values = rows.new_values(new, now)
-        return await self._writer.submit(lambda tx: operations.create(tx, new, values, now))
+        return await self._writer.submit(lambda tx: clients.create(tx, new, values, now))
+
+    async def recall(self, owner: Owner, key: str, digest: str) -> Task | None:
+        try:
+            plain(key)
+        except NotStorable:  # then it was never stored
+            return None
+        return self._read_at_once(lambda reader: clients.recall(reader, owner, key, digest))
 
     async def get(self, owner: Owner, task_id: str) -> Task:
         def look(reader: Transaction) -> Task:
-            task = operations.owned_row(reader, owner, task_id, self._clock())
+            task = shared.owned_row(reader, owner, task_id, self._clock())
             if task.status is not Status.INPUT_REQUIRED:
                 return task
             # One snapshot: the task and its questions are two reads, and an answer may be committed between them. What
             # polls ask for most has no questions, and is spared the transaction.
-            with reader.connection:
-                reader.run("BEGIN")
-                return operations.owned(reader, owner, task_id, self._clock())
+            with _snapshot(reader):
+                return shared.owned(reader, owner, task_id, self._clock())
 
         return self._read(look)
 
+    async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
+        return self._read_at_once(lambda reader: clients.open_questions(reader, owner, task_id, self._clock()))
+
     async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
-        return await self._writer.submit(lambda tx: operations.answer(tx, owner, task_id, responses, self._clock()))
+        return await self._writer.submit(lambda tx: clients.answer(tx, owner, task_id, responses, self._clock()))
 
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
-        return await self._writer.submit(lambda tx: operations.request_cancel(tx, owner, task_id, self._clock()))
+        return await self._writer.submit(lambda tx: clients.request_cancel(tx, owner, task_id, self._clock()))
 
     # -- what workers ask ----------------------------------------------------------------------------------------------
 
     async def open_session(self, lease_ms: int, info: JSONObject) -> Session:
-        return await self._writer.submit(lambda tx: operations.open_session(tx, lease_ms, info, self._clock()))
+        return await self._writer.submit(lambda tx: claims.open_session(tx, lease_ms, info, self._clock()))
 
     async def renew(self, session_id: str, lease_ms: int) -> Renewal:
-        return await self._writer.submit(lambda tx: operations.renew(tx, session_id, lease_ms, self._clock()))
+        return await self._writer.submit(lambda tx: claims.renew(tx, session_id, lease_ms, self._clock()))
 
     async def close_session(self, session_id: str) -> None:
-        await self._writer.submit(lambda tx: operations.close_session(tx, session_id, self._clock()))
+        await self._writer.submit(lambda tx: claims.close_session(tx, session_id, self._clock()))
 
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
         now = self._clock()
@@ -118,37 +133,78 @@ class SQLiteStore:
         )
 
     async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
-        return await self._writer.submit(lambda tx: operations.take_over(tx, gone, keep, self._clock()))
+        return await self._writer.submit(lambda tx: housekeeping.take_over(tx, gone, keep, self._clock()))
 
-    async def claim(self, session_id: str, handlers: Sequence[str], limit: int) -> tuple[Claim, ...]:
-        return await self._writer.submit(lambda tx: operations.claim(tx, session_id, handlers, limit, self._clock()))
+    async def claim(self, session_id: str, demands: Sequence[Demand], limit: int) -> tuple[Claim, ...]:
+        return await self._writer.submit(lambda tx: claims.claim(tx, session_id, demands, limit, self._clock()))
 
     async def journal(self, claim: Claim) -> Journal:
-        return rows.journal(self._read(lambda reader: reader.all(sql.INPUT_JOURNAL, claim.seq)))
+        return self._read_at_once(lambda reader: shared.journal(reader, claim.seq))
+
+    async def record(
+        self, claim: Claim, entry: Entry, *, wake_in_ms: int | None = None, note: str | None = None
+    ) -> Entry:
+        value = _encoded(entry)
+        plain(note or "")
+        return await self._writer.submit(
+            lambda tx: workers.record(tx, claim, entry, value, wake_in_ms, note, self._clock())
+        )
 
     async def report(self, claim: Claim, message: str) -> None:
         plain(message)
-        await self._writer.submit(lambda tx: operations.report(tx, claim, message, self._clock()))
+        await self._writer.submit(lambda tx: workers.report(tx, claim, message, self._clock()))
 
-    async def park(self, claim: Claim, asked: Mapping[str, JSONObject]) -> Task:
-        texts = {plain(key): encode(request) for key, request in asked.items()}
-        decoded = {key: decode_object(text) for key, text in texts.items()}
-        return await self._writer.submit(lambda tx: operations.park(tx, claim, decoded, texts, self._clock()))
+    async def park(self, claim: Claim, waits: Waits) -> Task:
+        requests = {plain(key): encode(asked.request) for key, asked in waits.asked.items()}
+        values = {entry.place: _encoded(entry) for entry, _ in waits.begun}
+        waits = replace(waits, asked={key: _copied(waits.asked[key], text) for key, text in requests.items()})
+        return await self._writer.submit(lambda tx: workers.park(tx, claim, waits, requests, values, self._clock()))
 
     async def finish(self, claim: Claim, outcome: Outcome) -> Task:
-        return await self._writer.submit(lambda tx: operations.finish(tx, claim, outcome, self._clock()))
+        return await self._writer.submit(lambda tx: workers.finish(tx, claim, outcome, self._clock()))
 
     async def release(self, claim: Claim) -> None:
-        await self._writer.submit(lambda tx: operations.release(tx, claim, self._clock()))
+        await self._writer.submit(lambda tx: workers.release(tx, claim, self._clock()))
+
+    async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
+        plain(note)
+        return await self._writer.submit(lambda tx: workers.retry(tx, claim, delay_ms, note, failed, self._clock()))
+
+    # -- what other systems say ----------------------------------------------------------------------------------------
+
+    async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
+        copy = decode(encode(value))
+        return await self._writer.submit(
+            lambda tx: outsiders.settle(tx, task_id, place, token, state, copy, self._clock())
+        )
+
+    async def tell(self, task_id: str, place: str, token: str, message: str) -> Task:
+        plain(message)
+        return await self._writer.submit(lambda tx: outsiders.tell(tx, task_id, place, token, message, self._clock()))
+
+    # -- what operators ask --------------------------------------------------------------------------------------------
+
+    async def inspect(self, task_id: str) -> Inspection:
+        return self._read_at_once(lambda reader: operators.inspect(reader, task_id))
+
+    async def queues(self) -> tuple[Queue, ...]:
+        return self._read(lambda reader: operators.queues(reader, self._clock()))
+
+    async def backlog(self, most: int) -> Mapping[str, int]:
+        return self._read(lambda reader: operators.backlog(reader, most, self._clock()))
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
+    # The look comes first and costs an index probe; without it an idle server would begin a transaction every second.
 
     async def expire(self, limit: int) -> int:
-        # The look comes first and costs an index probe; without it an idle server would begin a transaction every
-        # second.
         if self._read(lambda reader: reader.one(sql.TASK_OVERDUE, self._clock(), 1)) is None:
             return 0
-        return await self._writer.submit(lambda tx: operations.expire(tx, limit, self._clock()))
+        return await self._writer.submit(lambda tx: housekeeping.expire(tx, limit, self._clock()))
+
+    async def free_overdue(self, limit: int, *, late_ms: int) -> int:
+        if self._read(lambda reader: reader.one(sql.RUN_LATE, self._clock() - late_ms, 1)) is None:
+            return 0
+        return await self._writer.submit(lambda tx: housekeeping.free_overdue(tx, limit, late_ms, self._clock()))
 
     async def purge(self, limit: int, *, linger_ms: int, tombstone_ms: int) -> int:
         def look(reader: Transaction) -> bool:
@@ -158,7 +214,9 @@ class SQLiteStore:
 
         if not self._read(look):
             return 0
-        return await self._writer.submit(lambda tx: operations.purge(tx, limit, linger_ms, tombstone_ms, self._clock()))
+        return await self._writer.submit(
+            lambda tx: housekeeping.purge(tx, limit, linger_ms, tombstone_ms, self._clock())
+        )
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -170,9 +228,37 @@ class SQLiteStore:
         except sqlite3.Error as error:
             raise StoreUnavailable from error
 
+    def _read_at_once(self, look: Callable[[Transaction], T]) -> T:
+        """The same where a look is several reads that have to agree."""
+
+        def in_one(reader: Transaction) -> T:
+            with _snapshot(reader):
+                return look(reader)
+
+        return self._read(in_one)
+
     def _intact(self) -> bool:
         return self._fingerprint in (None, schema.fingerprint(self._path))
 
     def _announce(self, change: Change) -> None:
         for listener in tuple(self._listeners):
             listener(change)
+
+
+@contextmanager
+def _snapshot(reader: Transaction) -> Generator[None]:
+    with reader.connection:
+        reader.run("BEGIN")
+        yield
+
+
+def _encoded(entry: Entry) -> str:
+    """The entry's value as it is stored; what can't be, value or text, is refused here."""
+    plain(entry.place)
+    plain(entry.name)
+    return encode(entry.value)
+
+
+def _copied(asked: Asked, request: str) -> Asked:
+    plain(asked.place or "")
+    return replace(asked, request=decode_object(request))

@@ -5,9 +5,11 @@ from copy import deepcopy
 import pytest
 
 from perdure.domain.errors import InputKeyReused, LeaseLost, NotStorable, TaskNotFound
-from perdure.domain.model import JSON, Cancelled, Change, Completed, Failed, Failure, JSONObject, Status
+from perdure.domain.model import JSON, Cancelled, Change, Completed, Demand, Failed, Failure, JSONObject, Status
 from perdure.store.base import Store
-from tests.store.support import (
+from perdure.testing.clock import VirtualClock
+
+from .support import (
     ADA,
     AGE,
     BOB,
@@ -15,8 +17,8 @@ from tests.store.support import (
     LEASE,
     NAME,
     Changes,
-    StoreFactory,
-    VirtualClock,
+    MakeStore,
+    asks,
     hire,
     new_task,
     parked,
@@ -65,7 +67,7 @@ async def test_parking_on_what_is_answered_already_is_announced_as_runnable(stor
     await store.answer(ADA, claim.task.id, {"name": "Ada"})
     again = await (await hire(store)).claim_one()
     changes.clear()
-    await store.park(again, {"name": NAME})
+    await store.park(again, asks(name=NAME))
     assert changes == [Change(claim.task.id, claim.seq, Status.WORKING, runnable=True)]
 
 
@@ -160,7 +162,7 @@ async def test_a_verb_that_fails_announces_nothing_of_what_it_began(store: Store
     again = await (await hire(store)).claim_one()
     changes.clear()
     with pytest.raises(InputKeyReused):
-        await store.park(again, {"age": AGE, "name": AGE})
+        await store.park(again, asks(age=AGE, name=AGE))
     assert changes == []
 
 
@@ -213,12 +215,12 @@ async def test_what_a_caller_handed_over_is_no_longer_his_to_change(store: Store
     wanted = deepcopy((params, asked, answer, result))
     claim = await running(store, new_task(params=params))
     spoil(params)
-    await store.park(claim, {"name": asked})
+    await store.park(claim, asks(name=asked))
     spoil(asked)
     await store.answer(ADA, claim.task.id, {"name": answer})
     spoil(answer)
     again = await (await hire(store)).claim_one()
-    entry = (await store.journal(again))["name"]
+    entry = (await store.journal(again)).questions["name"]
     await store.finish(again, Completed(result))
     spoil(result)
     task = await store.get(ADA, claim.task.id)
@@ -245,20 +247,20 @@ async def test_what_a_verb_returned_is_the_callers_own(store: Store) -> None:
     spoil(session.info)
     spoil((await store.sessions())[0][0].info)
     assert [session.info for session, _ in await store.sessions()] == [{"pids": [7]}]
-    (claim,) = await store.claim(session.id, ["tools/call:report"], 1)
+    (claim,) = await store.claim(session.id, [Demand("tools/call:report", 1)], 1)
     spoil(claim.task.operation.params)
-    waiting = await store.park(claim, {"name": {"message": ["name?"]}, "age": AGE})
+    waiting = await store.park(claim, asks(name={"message": ["name?"]}, age=AGE))
     spoil(waiting.inputs[0].request)
-    spoil((await store.journal(claim))["name"].request)
+    spoil((await store.journal(claim)).questions["name"].request)
     spoil((await store.get(ADA, created.id)).inputs[0].request)
     partial = await store.answer(ADA, created.id, {"age": [7]})
     spoil(partial.inputs[0].request)
-    spoil((await store.journal(claim))["age"].response)
+    spoil((await store.journal(claim)).questions["age"].response)
     task = await store.get(ADA, created.id)
-    journal = await store.journal(claim)
+    questions = (await store.journal(claim)).questions
     assert task.operation.params == {"list": [1]}
-    assert task.inputs[0].request == journal["name"].request == {"message": ["name?"]}
-    assert journal["age"].response == [7]
+    assert task.inputs[0].request == questions["name"].request == {"message": ["name?"]}
+    assert questions["age"].response == [7]
 
 
 async def test_a_result_that_was_read_is_the_readers_own(store: Store) -> None:
@@ -269,8 +271,8 @@ async def test_a_result_that_was_read_is_the_readers_own(store: Store) -> None:
     assert (await store.get(ADA, claim.task.id)).result == {"list": [1]}
 
 
-async def test_a_store_may_be_closed_twice(factory: StoreFactory, clock: VirtualClock) -> None:
-    store = factory(clock)
+async def test_a_store_may_be_closed_twice(make_store: MakeStore, clock: VirtualClock) -> None:
+    store = make_store(clock)
     await store.open()
     await store.create(new_task())
     await store.close()

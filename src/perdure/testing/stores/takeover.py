@@ -2,11 +2,14 @@
 
 import pytest
 
+from perdure.domain import timeline
 from perdure.domain.errors import LeaseLost
 from perdure.domain.lifecycle import INTERNAL_ERROR
-from perdure.domain.model import Status
+from perdure.domain.model import Demand, Status
 from perdure.store.base import Store
-from tests.store.support import ADA, DONE, LEASE, NAME, NOW, VirtualClock, hire, new_task, parked, running
+from perdure.testing.clock import VirtualClock
+
+from .support import ADA, DONE, LEASE, NAME, NOW, asks, hire, new_task, parked, running
 
 
 async def test_a_lapsed_lease_loses_its_runs_and_each_has_lost_one_attempt(store: Store, clock: VirtualClock) -> None:
@@ -68,12 +71,40 @@ async def test_a_task_that_has_no_attempt_left_fails_and_says_so(store: Store, c
     assert await (await hire(store)).claim() == ()
 
 
+async def test_each_death_is_an_event_and_so_is_the_last_one(store: Store, clock: VirtualClock) -> None:
+    claim = await running(store, new_task(max_attempts=2))
+    clock.advance(LEASE)
+    await store.take_over()
+    await (await hire(store)).claim_one()
+    clock.advance(LEASE)
+    await store.take_over()
+    events = (await store.inspect(claim.task.id)).events
+    assert events == (timeline.died(NOW + LEASE, 1, 2), timeline.died(NOW + 2 * LEASE, 2, 2))
+
+
+async def test_a_death_counts_as_such_and_not_as_a_failure(store: Store, clock: VirtualClock) -> None:
+    await running(store)
+    clock.advance(LEASE)
+    await store.take_over()
+    again = await (await hire(store)).claim_one()
+    assert (again.attempt, again.failures, again.deaths) == (2, 0, 1)
+
+
+async def test_a_run_that_was_freed_has_no_deadline(store: Store, clock: VirtualClock) -> None:
+    claim = await running(store, new_task(timeout_ms=5_000))
+    clock.advance(LEASE)
+    await store.take_over()
+    run = (await store.inspect(claim.task.id)).run
+    assert run is not None
+    assert (run.session, run.deadline_at) == (None, None)
+
+
 async def test_coming_back_from_waiting_counts_no_attempt(store: Store, clock: VirtualClock) -> None:
     claim = await running(store, new_task(max_attempts=2))
     clock.advance(LEASE)
     await store.take_over()
     again = await (await hire(store)).claim_one()
-    await store.park(again, {"name": NAME})
+    await store.park(again, asks(name=NAME))
     await store.answer(ADA, claim.task.id, {"name": "Ada"})
     assert (await (await hire(store)).claim_one()).attempt == 2
 
@@ -140,5 +171,5 @@ async def test_what_may_run_at_once_may_do_so_also_where_the_clock_was_wrong_bef
     created = await store.create(new_task())
     clock.advance(-86_400_000)
     session = await store.open_session(10_000, {})
-    (claim,) = await store.claim(session.id, [created.operation.handler], 5)
+    (claim,) = await store.claim(session.id, [Demand(created.operation.handler, 5)], 5)
     assert claim.task.id == created.id

@@ -3,21 +3,30 @@
 import pytest
 
 from perdure.domain.errors import TaskExpired, TaskNotFound
+from perdure.domain.journal import EntryState, Journal
 from perdure.domain.lifecycle import INTERNAL_ERROR
 from perdure.domain.model import Status, Task
 from perdure.store.base import Store
-from tests.store.support import (
+from perdure.testing.clock import VirtualClock
+
+from .support import (
     ADA,
     BOB,
     DONE,
     ELSEWHERE,
     NAME,
     NOW,
-    VirtualClock,
+    TOKEN,
+    asks,
+    both,
+    elsewhere,
     hire,
     new_task,
     parked,
     running,
+    sleep,
+    step,
+    waiting,
 )
 
 TTL = 60_000
@@ -190,10 +199,10 @@ async def test_a_purge_that_finds_aged_tombstones_only_counts_no_tasks(store: St
 async def test_the_questions_of_a_purged_task_go_with_it(store: Store, clock: VirtualClock) -> None:
     claim = await parked(store, new_task(ttl_ms=TTL))
     await store.request_cancel(ADA, claim.task.id)
-    assert list(await store.journal(claim)) == ["name"]
+    assert list((await store.journal(claim)).questions) == ["name"]
     clock.advance(TTL)
     await store.purge(10, linger_ms=0, tombstone_ms=1_000)
-    assert await store.journal(claim) == {}
+    assert await store.journal(claim) == Journal()
 
 
 async def test_the_number_of_a_purged_task_is_never_given_again(store: Store, clock: VirtualClock) -> None:
@@ -203,4 +212,48 @@ async def test_the_number_of_a_purged_task_is_never_given_again(store: Store, cl
     await store.purge(10, linger_ms=0, tombstone_ms=1_000)
     new = await running(store)
     assert new.seq > over.seq
-    assert (await store.park(new, {"name": NAME})).id == new.task.id
+    assert (await store.park(new, asks(name=NAME))).id == new.task.id
+
+
+async def test_nothing_of_a_purged_task_is_left_for_one_that_takes_its_id_and_its_key(
+    store: Store, clock: VirtualClock
+) -> None:
+    new = new_task(ttl_ms=TTL, key="k", digest="d")
+    claim = await running(store, new)
+    await store.record(claim, step(), note="again")
+    await store.park(claim, both(asks(name=NAME), elsewhere("1")))
+    await store.request_cancel(ADA, claim.task.id)
+    clock.advance(TTL)
+    assert await store.purge(10, linger_ms=0, tombstone_ms=10 * TTL) == 1
+    with pytest.raises(TaskNotFound):
+        await store.inspect(new.id)
+    again = await running(store, new)
+    assert again.seq > claim.seq
+    assert (again.attempt, again.task.status, again.task.cancel_requested) == (1, Status.WORKING, False)
+    for each in (claim, again):
+        assert await store.journal(each) == Journal()
+    inspection = await store.inspect(new.id)
+    assert (inspection.journal, inspection.events) == (Journal(), ())
+    assert await store.get(ADA, new.id) == again.task == await store.recall(ADA, "k", "d")
+    with pytest.raises(TaskNotFound):
+        await store.settle(new.id, "1", TOKEN, EntryState.DONE, None)
+
+
+async def test_an_id_may_be_purged_twice(store: Store, clock: VirtualClock) -> None:
+    """Its tombstone may still stand there when the next one is due."""
+    new = new_task(ttl_ms=TTL)
+    for _ in range(2):
+        await store.finish(await running(store, new), DONE)
+        clock.advance(TTL)
+        assert await store.purge(10, linger_ms=0, tombstone_ms=10 * TTL) == 1
+    clock.advance(9 * TTL + 1)
+    with pytest.raises(TaskExpired):
+        await store.get(ADA, new.id)
+
+
+async def test_a_sleeping_task_expires_and_wakes_no_more(store: Store, clock: VirtualClock) -> None:
+    claim = await waiting(store, sleep(TTL), new_task(ttl_ms=TTL))
+    clock.advance(TTL)
+    assert await store.expire(10) == 1
+    assert await (await hire(store)).claim() == ()
+    assert (await store.get(ADA, claim.task.id)).status is Status.FAILED

@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from perdure.domain import timeline
 from perdure.domain.errors import LeaseLost, NotStorable, TaskNotFound
+from perdure.domain.journal import Journal
 from perdure.domain.model import (
     JSON,
     Cancelled,
+    Demand,
     Failed,
     Failure,
     InputRequest,
@@ -18,7 +21,9 @@ from perdure.domain.model import (
     Task,
 )
 from perdure.store.base import Store
-from tests.store.support import (
+from perdure.testing.clock import VirtualClock
+
+from .support import (
     ADA,
     AGE,
     BOB,
@@ -26,7 +31,6 @@ from tests.store.support import (
     ELSEWHERE,
     NAME,
     NOW,
-    VirtualClock,
     hire,
     new_task,
     parked,
@@ -139,7 +143,7 @@ async def test_the_last_answer_makes_the_task_work_and_a_worker_find_all_answers
     assert (task.status, task.version, task.inputs) == (Status.WORKING, 4, ())
     again = await (await hire(store)).claim_one()
     assert again.task == task
-    assert await store.journal(again) == {
+    assert (await store.journal(again)).questions == {
         "name": InputRequest("name", NAME, NOW, InputState.ANSWERED, {"action": "accept"}),
         "age": InputRequest("age", AGE, NOW, InputState.ANSWERED, 7),
     }
@@ -150,8 +154,8 @@ async def test_the_first_answer_to_a_key_wins(store: Store) -> None:
     once = await store.answer(ADA, claim.task.id, {"name": "first"})
     assert await store.answer(ADA, claim.task.id, {"name": "second"}) == once
     await store.answer(ADA, claim.task.id, {"age": 7, "name": "third"})
-    journal = await store.journal(claim)
-    assert journal["name"].response == "first"
+    questions = (await store.journal(claim)).questions
+    assert questions["name"].response == "first"
 
 
 async def test_unknown_keys_are_ignored_and_change_nothing(store: Store, clock: VirtualClock) -> None:
@@ -160,7 +164,7 @@ async def test_unknown_keys_are_ignored_and_change_nothing(store: Store, clock: 
     clock.advance(10)
     assert await store.answer(ADA, before.id, {"nobody": 1, "": 2}) == before
     assert await store.answer(ADA, before.id, {}) == before
-    assert list(await store.journal(claim)) == ["name"]
+    assert list((await store.journal(claim)).questions) == ["name"]
 
 
 async def test_ignored_answers_are_ignored_whatever_their_value_is(store: Store) -> None:
@@ -178,19 +182,19 @@ async def test_an_accepted_answer_that_can_not_be_stored_is_refused_and_nothing_
     with pytest.raises(NotStorable):
         await store.answer(ADA, before.id, {"name": "Ada", "age": float("nan")})
     assert await store.get(ADA, before.id) == before
-    assert (await store.journal(claim))["name"].state is InputState.OUTSTANDING
+    assert (await store.journal(claim)).questions["name"].state is InputState.OUTSTANDING
 
 
 async def test_null_is_an_answer(store: Store) -> None:
     claim = await parked(store)
     assert (await store.answer(ADA, claim.task.id, {"name": None})).status is Status.WORKING
-    assert (await store.journal(claim))["name"] == InputRequest("name", NAME, NOW, InputState.ANSWERED, None)
+    assert (await store.journal(claim)).questions["name"] == InputRequest("name", NAME, NOW, InputState.ANSWERED, None)
 
 
 async def test_answers_to_a_task_that_works_are_ignored(store: Store) -> None:
     claim = await running(store)
     assert await store.answer(ADA, claim.task.id, {"name": "Ada"}) == claim.task
-    assert await store.journal(claim) == {}
+    assert await store.journal(claim) == Journal()
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=["completed", "failed", "cancelled"])
@@ -204,6 +208,7 @@ async def test_answers_that_come_after_a_waiting_task_was_cancelled_are_ignored(
     claim = await parked(store)
     over = await store.request_cancel(ADA, claim.task.id)
     assert await store.answer(ADA, over.id, {"name": "late"}) == over
+    assert (await store.journal(claim)).questions["name"].state is InputState.OUTSTANDING
     assert await (await hire(store)).claim() == ()
 
 
@@ -269,6 +274,22 @@ async def test_cancelling_a_task_that_is_over_changes_nothing(
     assert await store.get(ADA, over.id) == over
 
 
+async def test_the_first_request_to_cancel_is_an_event_whoever_runs_the_task(store: Store, clock: VirtualClock) -> None:
+    held, waits, idle = await running(store), await parked(store), await store.create(new_task())
+    for task_id in (held.task.id, waits.task.id, idle.id):
+        await store.request_cancel(ADA, task_id)
+    clock.advance(10)
+    for task_id in (held.task.id, waits.task.id, idle.id):
+        await store.request_cancel(ADA, task_id)
+        assert (await store.inspect(task_id)).events == (timeline.cancelled(NOW),)
+
+
+async def test_asking_a_task_to_stop_that_is_over_is_no_event(store: Store) -> None:
+    over = await store.finish(await running(store), DONE)
+    await store.request_cancel(ADA, over.id)
+    assert (await store.inspect(over.id)).events == ()
+
+
 async def test_cancellation_makes_the_fence_of_a_waiting_task_worthless(store: Store) -> None:
     claim = await parked(store)
     await store.request_cancel(ADA, claim.task.id)
@@ -281,11 +302,11 @@ async def test_creating_with_the_same_id_again_returns_the_task_as_it_is_and_mak
     new = new_task()
     first = await store.create(new)
     session = await store.open_session(3_600_000, {})
-    (claim,) = await store.claim(session.id, [new.operation.handler], 5)
+    (claim,) = await store.claim(session.id, [Demand(new.operation.handler, 5)], 5)
     await store.report(claim, "half way")
     again = await store.create(new)
     assert (again.seq, again.message) == (first.seq, "half way")
-    assert await store.claim(session.id, [new.operation.handler], 5) == ()
+    assert await store.claim(session.id, [Demand(new.operation.handler, 5)], 5) == ()
 
 
 async def test_an_id_of_somebody_else_is_not_given_out(store: Store) -> None:

@@ -1,0 +1,192 @@
+"""One claim being worked off: the work, who tells it to stop and when, and the one write of what it came to.
+
+A cancellation is delivered to the coroutine of the work once, and not while it is shielded; what the work then does
+decides how the task ends, within a bound: past that the intent is carried out and the work is left to itself. Work in a
+thread is not cancelled, it sees `Run.stopping`. Where it is not the client that ends a run but a shutdown or a
+deadline, what the work still returns is at best half of a result, and is dropped.
+
+Whatever is written carries the claim's fence; `LeaseLost` from such a write means that somebody else has the run, so
+the result is dropped and never tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from perdure.domain.errors import LeaseLost, NotStorable, PerdureError, StoreUnavailable
+from perdure.domain.journal import Waits
+from perdure.domain.lifecycle import INTERNAL_ERROR
+from perdure.domain.limits import Limits
+from perdure.domain.model import Cancelled, Claim, Failed, Failure, JSONObject, Outcome
+from perdure.store.base import Store
+
+from . import patience
+from .handler import Again, Handler
+from .run import Run, Stop
+
+__all__ = ["Execution"]
+
+logger = logging.getLogger(__name__)
+
+
+class Execution:
+    """Runs the work of one claim. To be made on the event loop; the work begins at once.
+
+    `cleanup`: seconds that the work has for its end once it was told to stop.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        handler: Handler,
+        claim: Claim,
+        *,
+        cleanup: float,
+        limits: Limits | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.run = Run(store, claim, limits, pause)
+        self.run.on_unshielded = self._deliver_held_back
+        self._store = store
+        self._handler = handler
+        self._cleanup = cleanup
+        self._held_back = False
+        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # In no group on purpose: a group waits for its children, and work that never ends must not hold it up.
+        self._work = asyncio.create_task(_guarded(handler, self.run, claim.task.operation.params))
+        if self.run.cancelled_before:
+            self.run.end(Stop.CANCEL)
+            self._told.set_result(None)
+
+    @property
+    def claim(self) -> Claim:
+        return self.run.claim
+
+    # -- telling the work ----------------------------------------------------------------------------------------------
+
+    def tell(self, why: Stop) -> None:
+        """Ask the work to stop. Said once: a second cancellation would break into the cleanup after the first."""
+        if self._work.done() or (self.run.stop is not None and why is not Stop.LOST):
+            self.run.cancelled = self.run.cancelled or why is Stop.CANCEL
+            return
+        delivered = self.run.stop is not None and not self._held_back
+        self.run.end(why)
+        if not self._told.done():
+            self._told.set_result(None)
+        if not delivered:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        self._held_back = self.run.shielded > 0 and self.run.stop is not Stop.LOST
+        if not self._held_back and not self._handler.threaded:
+            self._work.cancel()
+
+    def _deliver_held_back(self) -> None:
+        if self._held_back:
+            self._deliver()
+
+    def abandon(self) -> None:
+        """Stop caring. Whatever the work still does, nothing of it counts."""
+        self.run.end(Stop.LOST)
+        if not self._handler.threaded:  # else nobody would know any more when the thread ends
+            self._work.cancel()
+
+    # -- seeing it through ---------------------------------------------------------------------------------------------
+
+    async def see_through(self) -> bool:
+        """Wait for the work and write what it came to. Returns whether that counted."""
+        try:
+            await self._wait()
+            outcome = self._outcome()
+            if self.run.stop is not Stop.LOST:
+                await patience.persist(lambda: self._settle(outcome))
+        except LeaseLost:
+            self.run.end(Stop.LOST)
+        counted = self.run.stop is not Stop.LOST
+        if not counted:
+            logger.warning("task number %d is over, or another worker runs it; this run is dropped", self.claim.seq)
+        self.abandon()
+        return counted
+
+    async def gone(self) -> None:
+        """Wait until the work has really ended, which may be long after anybody cared (a thread can't be stopped)."""
+        await asyncio.wait({self._work})
+
+    async def _wait(self) -> None:
+        """Until the work is over, or has had its time."""
+        deadline, at = self.claim.deadline_at, self.claim.at
+        left = None if deadline is None else (deadline - at) / 1000
+        await asyncio.wait({self._work, self._told}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if self._work.done():
+            return
+        self.tell(Stop.TIMEOUT)
+        await asyncio.wait({self._work}, timeout=self._cleanup)
+        if not self._work.done():
+            logger.warning("task number %d did not end within %g s of being told to", self.claim.seq, self._cleanup)
+
+    def _outcome(self) -> Outcome | Again | None:
+        match self.run.stop:
+            case Stop.TIMEOUT:
+                return self._handler.overrun(self.run)
+            case Stop.SHUTDOWN if not self._handler.threaded:
+                return None
+            case _:
+                return self._work.result() if self._work.done() and not self._work.cancelled() else None
+
+    async def _settle(self, outcome: Outcome | Again | None) -> None:
+        try:
+            await self._write(outcome)
+        except (LeaseLost, StoreUnavailable):
+            raise
+        except PerdureError as error:
+            await self._store.finish(self.claim, internal_error(str(error)))
+        except Exception:  # the boundary around one task's outcome: let through, it would end the worker
+            logger.exception("what task number %d came to could not be stored", self.claim.seq)
+            await self._store.finish(self.claim, internal_error("Internal error"))
+
+    async def _write(self, outcome: Outcome | Again | None) -> None:
+        run, store, claim = self.run, self._store, self.claim
+        if run.bug is not None:
+            await store.finish(claim, internal_error(str(run.bug)))
+        elif isinstance(outcome, Again):
+            await store.retry(claim, outcome.delay_ms, outcome.note, failed=outcome.failed)
+        elif run.parked and run.stop is not Stop.TIMEOUT and not self._work.cancelled():
+            # Whatever the work made of `Parked`. If it was cancelled meanwhile, the store knows, and ends it.
+            await store.park(claim, run.waits)
+        elif outcome is not None:
+            await store.finish(claim, outcome)
+        elif run.stop is Stop.SHUTDOWN:
+            await store.release(claim)
+        elif run.minding and not run.cancelled_before:
+            # Comes back at once, for its code to tell whoever does the work.
+            await store.park(claim, Waits(places=frozenset(run.minding), minds_cancel=True))
+        else:
+            await store.finish(claim, Cancelled())
+
+
+async def _guarded(handler: Handler, run: Run, params: JSONObject) -> Outcome | Again | None:
+    """The boundary around a handler: whatever comes out of it is an outcome, None (parked), or a wanted cancellation.
+
+    `SystemExit` and `KeyboardInterrupt` too: let through, asyncio would hand them to the event loop, and one tool would
+    stop the server.
+    """
+    try:
+        return await handler(run, params)
+    except LeaseLost:
+        return internal_error("Internal error")  # which the store will refuse, for the same reason
+    except BaseException as error:
+        if run.stopping and isinstance(error, asyncio.CancelledError):
+            raise
+        if run.parked or run.bug:  # `Parked`, or what became of it on its way out (a task group wraps it)
+            return None
+        if isinstance(error, NotStorable):
+            return internal_error(str(error))
+        logger.exception("the handler of task number %d raised", run.claim.seq)
+        return internal_error("Internal error")
+
+
+def internal_error(message: str) -> Failed:
+    """The failure of a task that did not come to an end of its own."""
+    return Failed(Failure(INTERNAL_ERROR, message), message)

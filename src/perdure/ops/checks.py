@@ -1,0 +1,70 @@
+"""What may be given to `Tasks` and on the command line, checked once, where it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import cast
+
+from perdure.domain.errors import ConfigurationError
+from perdure.domain.limits import Limits
+
+__all__ = ["Queues", "bound", "count", "limits", "queues"]
+
+Queues = Mapping[str, int | None] | Collection[str]
+"""Names of queues, or how many tasks of each one worker may run at once (None: as many as it runs in all)."""
+
+
+def count(value: object, what: str) -> int:
+    """A whole number of at least 1.
+
+    Raises:
+        ConfigurationError: `value` is none.
+    """
+    # bool is an int to Python, but `concurrency=True` is a mistake.
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{what} is {value!r}: write a whole number, at least 1")
+    return value
+
+
+def bound(value: object, what: str) -> int | None:
+    """As `count`, or None for no bound."""
+    if value is None:
+        return None
+    try:
+        return count(value, what)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error}, or None for no bound") from None
+
+
+def queues(value: object) -> Mapping[str, int | None] | None:
+    """The queues to serve, each with its bound; None: all of them.
+
+    Raises:
+        ConfigurationError: that is not what `value` says.
+    """
+    if value is None:
+        return None
+    # A name alone is a collection of its letters, and surely not meant as that.
+    if isinstance(value, str) or not isinstance(value, Collection):
+        raise ConfigurationError(f"queues is {value!r}: write a list of names, or a mapping of names to numbers")
+    named = cast("Collection[object]", value)
+    if not named:
+        raise ConfigurationError("queues is empty: name a queue, or leave it out to serve all of them")
+    for name in named:
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"queues has {name!r}: a queue's name is a text that is not empty")
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(cast("Collection[str]", named))
+    bounds = cast("Mapping[str, object]", value)
+    return {name: bound(most, f"queues[{name!r}]") for name, most in bounds.items()}
+
+
+def limits(value: object) -> Limits:
+    """The limits, or the usual ones for None.
+
+    Raises:
+        ConfigurationError: `value` is something else.
+    """
+    if not isinstance(value, Limits | None):
+        raise ConfigurationError(f"limits is {value!r}: write Limits(steps=…)")
+    return value or Limits()

@@ -1,0 +1,93 @@
+"""Serving over HTTP until told to stop: uvicorn, which ends in time, and lets the worker know at once.
+
+uvicorn ends in this order: no new connections, open requests to their end, the lifespan. A request may go on for ever
+(a client that listens), so the second part is bounded; and the worker, whose end is the lifespan's, would go on to
+claim tasks until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+
+from .leaving import DRAIN_SECONDS, STARTUP_FAILURE
+
+__all__ = ["HTTPServer", "listen"]
+
+_LATE: Final = 0.05
+"""Seconds between looks for connections that came in while the server was already shutting down."""
+
+Serving = Coroutine[Any, Any, None]
+
+
+async def _awaited(serving: Serving) -> None:
+    await serving
+
+
+def listen(
+    app: Callable[..., Any],
+    sockets: list[socket.socket],
+    *,
+    log_level: str,
+    told: Callable[[], None],
+    last: Callable[[Serving], Serving] = _awaited,
+) -> None:
+    """Serve until told to stop. `told` is called on the loop as soon as that is; `last` wraps what runs on it.
+
+    Raises:
+        SystemExit: the application's lifespan failed, and uvicorn has said how.
+    """
+    config = uvicorn.Config(app, log_level=log_level, timeout_graceful_shutdown=DRAIN_SECONDS)
+    server = HTTPServer(config, told, last)
+    # After an orderly shutdown uvicorn raises the signal that asked for it again; for Ctrl-C that is this exception.
+    with suppress(KeyboardInterrupt):
+        server.run(sockets)
+        if not server.started:  # the newer ones end like this themselves
+            raise SystemExit(STARTUP_FAILURE)
+
+
+class HTTPServer(uvicorn.Server):
+    """uvicorn's, which ends in time."""
+
+    def __init__(
+        self, config: uvicorn.Config, told: Callable[[], None], last: Callable[[Serving], Serving] = _awaited
+    ) -> None:
+        super().__init__(config)
+        self._told = told
+        self._last = last
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._last(super().serve(sockets))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn's: called by the signal, wherever the program is just then."""
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._told)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, which asks only those connections to end that it knows at that moment.
+
+        One that was still on its way in would be kept alive, hold the shutdown up for as long as that may take, and
+        have its requests served past the end of the lifespan.
+        """
+        asking = asyncio.create_task(self._ask_latecomers(set(self.server_state.connections)))
+        try:
+            await super().shutdown(sockets)
+        finally:
+            asking.cancel()
+
+    async def _ask_latecomers(self, asked: set[object]) -> None:
+        while True:
+            await asyncio.sleep(_LATE)
+            for connection in self.server_state.connections - asked:
+                connection.shutdown()
+                asked.add(connection)

@@ -1,0 +1,146 @@
+"""What workers claim: their sessions, and whose run is next.
+
+A claim is the hot path of an idle server and of a busy one. With nothing to do it is two look-ups and writes nothing,
+so that it costs no fsync; and as long as one tenant waits for a handler, which is the frequent case, its runs are
+taken by a single statement.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from itertools import chain, zip_longest
+from typing import Final
+
+from perdure.domain import inputs, lifecycle, timeline
+from perdure.domain.errors import LeaseLost
+from perdure.domain.model import Claim, Demand, JSONObject, Renewal, Session
+from perdure.store.codec import encode
+
+from . import rows, shared, sql
+from .writer import Transaction
+
+__all__ = ["claim", "close_session", "open_session", "renew"]
+
+_PROMOTED: Final = 500
+"""How many timers one call makes due: a bound, so that a crowd of them is no long transaction."""
+
+_Taken = tuple[int, int, int, int, int | None]
+"""A row of `sql.RUN_CLAIM`."""
+
+_Claimant = tuple[str, int, int, str]
+"""Who claims, under which fence, when, and for which handler: what `sql.RUN_CLAIM` binds first."""
+
+
+def open_session(tx: Transaction, lease_ms: int, info: JSONObject, now: int) -> Session:
+    session = Session(secrets.token_hex(8), now + lease_ms, info)
+    tx.run(sql.SESSION_INSERT, session.id, session.expires_at, encode(info))
+    return session
+
+
+def renew(tx: Transaction, session_id: str, lease_ms: int, now: int) -> Renewal:
+    if not tx.run(sql.SESSION_RENEW, now + lease_ms, session_id):
+        raise LeaseLost
+    return Renewal(frozenset(seq for (seq,) in tx.all(sql.RUN_CANCELLED, session_id)))
+
+
+def close_session(tx: Transaction, session_id: str, now: int) -> None:
+    tx.run(sql.SESSION_DELETE, session_id)
+    for seq, _, _ in tx.all(sql.RUN_OF_SESSIONS, encode([session_id])):
+        task = shared.by_seq(tx, seq)
+        shared.free(tx, task, lifecycle.on_free(task), now)
+
+
+def claim(tx: Transaction, session_id: str, demands: Sequence[Demand], limit: int, now: int) -> tuple[Claim, ...]:
+    alive = tx.one(sql.SESSION_ALIVE, now, session_id, now)
+    if alive is None:
+        raise LeaseLost
+    if alive != (0,):
+        tx.run(sql.RUN_PROMOTE, shared.AT_ONCE, now, _PROMOTED)
+    # One fence for all, drawn once there is something to claim, so that an idle worker writes nothing.
+    fence, taken = 0, list[_Taken]()
+    for demand in demands:
+        wanted = min(demand.limit, limit - len(taken))
+        tenants = _in_turn(tx, demand, wanted) if wanted > 0 else ()
+        if tenants:
+            fence = fence or _next_fence(tx)
+            taken += _take(tx, (session_id, fence, now, demand.handler), tenants, wanted)
+    return tuple([_claim(tx, row, fence, now) for row in taken])
+
+
+def _next_fence(tx: Transaction) -> int:
+    (fence,) = tx.one(sql.FENCE_NEXT) or (0,)
+    return fence
+
+
+def _claim(tx: Transaction, taken: _Taken, fence: int, now: int) -> Claim:
+    _, seq, failures, deaths, deadline_at = taken
+    (row,) = tx.all(sql.TASK_CLAIMED, now, seq)
+    task = rows.task(row[1:])
+    if row[0]:
+        _give_up_questions(tx, seq, now)
+    event = lifecycle.on_claim(task)
+    if event is not None:
+        task = shared.apply(tx, task, event, now)
+    return Claim(task, fence, now, failures, deaths, deadline_at)
+
+
+def _give_up_questions(tx: Transaction, seq: int, now: int) -> None:
+    """A worker goes on with the task, and waits no longer for what has had its time."""
+    for key, question in inputs.unanswered(shared.questions(tx, seq), now).items():
+        tx.run(sql.INPUT_SUPERSEDE, seq, key)
+        shared.note(tx, seq, timeline.unanswered(now, question))
+
+
+# -- tenants in turn ---------------------------------------------------------------------------------------------------
+
+
+def _take(tx: Transaction, claimant: _Claimant, tenants: Sequence[str], wanted: int) -> list[_Taken]:
+    """One run of each tenant, then another of each, and so on, until that is all that is wanted or ready.
+
+    Not one by one, which would be a statement for each run, but by equal shares: what some tenants leave of theirs is
+    shared again by the others, and what can't be divided goes to the first of them.
+    """
+    if len(tenants) == 1:
+        return _taken(tx, claimant, tenants[0], wanted)
+    taken: dict[str, list[_Taken]] = {tenant: [] for tenant in tenants}
+    left = wanted
+    while tenants and left:
+        share, more = max(1, left // len(tenants)), list[str]()
+        for tenant in tenants:
+            if not left:
+                break
+            got = _taken(tx, claimant, tenant, share)
+            taken[tenant] += got
+            left -= len(got)
+            more += [tenant] if len(got) == share else []
+        tenants = more
+    return _round_by_round(taken.values())
+
+
+def _taken(tx: Transaction, claimant: _Claimant, tenant: str, share: int) -> list[_Taken]:
+    """Up to `share` of a tenant's runs, that which has been due longest first."""
+    statement = sql.RUN_CLAIM_ONE if share == 1 else sql.RUN_CLAIM
+    return sorted(tx.all(statement, *claimant, tenant, share))
+
+
+def _in_turn(tx: Transaction, demand: Demand, wanted: int) -> list[str]:
+    """The tenants that wait for a handler, beginning after the one that was served last; no more than are wanted."""
+    ((first, last),) = tx.all(sql.RUN_TENANTS_ENDS, demand.handler, demand.handler)
+    if first is None or first == last:
+        return [] if first is None else [first]
+    if demand.after is None or not first <= demand.after < last:
+        return _tenants(tx, demand.handler, first, wanted)
+    later = _tenants(tx, demand.handler, demand.after, wanted + 1)[1:]
+    before = _tenants(tx, demand.handler, first, wanted - len(later))
+    return later + [tenant for tenant in before if tenant <= demand.after]
+
+
+def _tenants(tx: Transaction, handler: str, start: str, most: int) -> list[str]:
+    """`start`, and the tenants after it that wait for a handler; `most` in all."""
+    return [tenant for (tenant,) in tx.all(sql.RUN_TENANTS, start, handler, most)]
+
+
+def _round_by_round(taken: Iterable[Sequence[_Taken]]) -> list[_Taken]:
+    """The first of each, then the second of each, and so on."""
+    return [each for each in chain.from_iterable(zip_longest(*taken)) if each is not None]

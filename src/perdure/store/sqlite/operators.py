@@ -1,0 +1,25 @@
+"""What operators ask: a task with all that belongs to it, and what there is to run. Reads, and nothing else."""
+
+from __future__ import annotations
+
+from perdure.domain.timeline import Inspection, Queue
+
+from . import rows, shared, sql
+from .writer import Transaction
+
+__all__ = ["backlog", "inspect", "queues"]
+
+
+def inspect(tx: Transaction, task_id: str) -> Inspection:
+    task = shared.with_questions(tx, shared.by_id(tx, task_id))
+    run = tx.one(sql.RUN_STATE, task.seq)
+    events = rows.events(tx.all(sql.EVENT_ALL, task.seq))
+    return Inspection(task, None if run is None else rows.run_state(run), shared.journal(tx, task.seq), events)
+
+
+def queues(tx: Transaction, now: int) -> tuple[Queue, ...]:
+    return tuple(rows.queue(row, now) for row in tx.all(sql.RUN_QUEUES, now, shared.AT_ONCE, now))
+
+
+def backlog(tx: Transaction, most: int, now: int) -> dict[str, int]:
+    return dict(tx.all(sql.RUN_BACKLOG, now, most))

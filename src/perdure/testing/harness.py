@@ -1,0 +1,293 @@
+"""The deterministic worker: claims, runs and moves time only when the test says so.
+
+It runs what is due, one run after the other and each to its end or its next wait, then stands still. `advance` goes
+from timer to timer, so a tool that sleeps for three days wakes once a day if it says so. The coroutine of a run is
+real: whatever it awaits besides the verbs of its context takes its real time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from mcp_types import CallToolResult
+
+from perdure.domain.journal import Journal
+from perdure.domain.model import JSON, Claim, Demand, Failure, JSONObject, Owner, Status
+from perdure.domain.policy import Duration, is_timer, milliseconds
+from perdure.domain.timeline import Event, Inspection
+from perdure.engine.execution import Execution
+from perdure.ops.app import Tasks
+from perdure.ops.stores import open_store
+from perdure.store.base import Store
+from perdure.store.clock import Clock
+from perdure.store.memory import MemoryStore
+from perdure.wire.calls import new_task
+from perdure.wire.capabilities import KINDS
+from perdure.wire.identity import LOCAL
+
+from .clock import VirtualClock
+from .crashing import Crash, Fate, mortal
+
+__all__ = ["Harness", "TaskView", "crash_everywhere"]
+
+_FOREVER: Final = 1000 * 366 * 86_400_000
+_MOST_RUNS: Final = 10_000
+"""How many runs one call of the harness may set off: more means that something never comes to rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task as it was when the harness last looked, with all that its owner and its operator can see."""
+
+    inspection: Inspection
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self.inspection.task.id
+
+    @property
+    def status(self) -> Status:
+        """Its status."""
+        return self.inspection.task.status
+
+    @property
+    def message(self) -> str | None:
+        """Its status message."""
+        return self.inspection.task.message
+
+    @property
+    def questions(self) -> dict[str, JSONObject]:
+        """The open questions, by key, as the client gets them."""
+        return {entry.key: entry.request for entry in self.inspection.task.inputs}
+
+    @property
+    def result(self) -> CallToolResult:
+        """What the tool returned.
+
+        Raises:
+            AssertionError: the task is not `completed`.
+        """
+        if self.inspection.task.result is None:
+            raise AssertionError(f"The task is {self.status}, so there is no result: {self.error or self.message}")
+        return CallToolResult.model_validate(self.inspection.task.result)
+
+    @property
+    def value(self) -> Any:
+        """The tool's return value, as JSON values: its structured content, or its text if it has none."""
+        result = self.result
+        if result.structured_content is not None:
+            content = result.structured_content
+            return content["result"] if content.keys() == {"result"} else content
+        return "".join(getattr(block, "text", "") for block in result.content)
+
+    @property
+    def error(self) -> Failure | None:
+        """The JSON-RPC error of a failed task."""
+        return self.inspection.task.error
+
+    @property
+    def journal(self) -> Journal:
+        """What is on record of its steps, sleeps and questions."""
+        return self.inspection.journal
+
+    @property
+    def timeline(self) -> tuple[Event, ...]:
+        """What happened to it that is out of the ordinary, oldest first."""
+        return self.inspection.events
+
+
+class Harness:
+    """Runs the tools of `tasks` deterministically. An async context manager.
+
+    Args:
+        tasks: whose tools to run. Its own store is left alone: inside the block, `store` takes its place.
+        store: a URL, or what makes a store, given the virtual clock; in memory by default.
+        state: what the server's lifespan would yield (`task.lifespan_context`).
+        owner: whose tasks they are.
+        crash_at: the number of the write, from 1, at which the worker dies; None: it does not.
+        crash_after: it dies just after that write became durable, rather than just before.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        *,
+        store: str | Callable[[Clock], Store] = MemoryStore,
+        state: object = None,
+        owner: Owner = LOCAL,
+        crash_at: int | None = None,
+        crash_after: bool = False,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.crashes = 0
+        """How many workers have died."""
+        self._tasks = tasks
+        self._store = open_store(store, self.clock) if isinstance(store, str) else store(self.clock)
+        self._state = state
+        self._owner = owner
+        self._fate = Fate(crash_at, crash_after)
+        self._worker = mortal(self._store, self._fate)
+        self._session = ""
+        self._known: list[str] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            before = self._tasks.lend(self._store, self._state)
+            stack.callback(self._tasks.lend, before, None)
+            # Opened as everybody's who uses these tasks, so that `tasks.external` does not close it underneath.
+            await stack.enter_async_context(self._tasks.connected())
+            await self._begin()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def writes(self) -> int:
+        """How many writes the runs have made, the fatal one included."""
+        return self._fate.writes
+
+    # -- what a client does --------------------------------------------------------------------------------------------
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None = None, *, prepared: JSON = None) -> TaskView:
+        """Call a task tool, and run what there is to run.
+
+        `prepared` is what its `prepare` function would have returned; the function itself belongs to a request.
+
+        Raises:
+            KeyError: there is no such tool.
+            ToolError: the arguments don't fit it.
+        """
+        tool = self._tasks.task_tool(name)
+        tool.validate(dict(arguments or {}))
+        new = new_task(tool, dict(arguments or {}), prepared, self._owner, KINDS)
+        created = await self._store.create(new)
+        self._known.append(created.id)
+        await self.run()
+        return await self.look(created.id)
+
+    async def answer(self, task: TaskView | str, responses: Mapping[str, JSON]) -> TaskView:
+        """Answer open questions, and run what there is to run.
+
+        A response is written as the client sends it; for an elicitation, plain content may stand in for
+        `{"action": "accept", "content": content}`.
+        """
+        plain = {key: _response(value) for key, value in responses.items()}
+        await self._store.answer(self._owner, _id(task), plain)
+        await self.run()
+        return await self.look(task)
+
+    async def cancel(self, task: TaskView | str) -> TaskView:
+        """Ask the task to stop, and run what there is to run."""
+        await self._store.request_cancel(self._owner, _id(task))
+        await self.run()
+        return await self.look(task)
+
+    async def look(self, task: TaskView | str) -> TaskView:
+        """The task as it is now."""
+        return TaskView(await self._store.inspect(_id(task)))
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    async def advance(self, duration: Duration) -> None:
+        """Let time pass, from timer to timer, and run what becomes due at each."""
+        until = self.clock.now + milliseconds(duration)
+        await self.run()
+        while (due := await self._next_timer()) is not None and due <= until:
+            self.clock.now = max(self.clock.now, due)
+            await self.run()
+        self.clock.now = max(self.clock.now, until)
+        await self.run()
+
+    async def run(self) -> None:
+        """Run whatever is due, until nothing is.
+
+        Raises:
+            AssertionError: it never comes to rest.
+        """
+        for _ in range(_MOST_RUNS):
+            claims = await self._store.claim(self._session, self._demands(), 1)
+            if not claims:
+                return
+            await self._execute(claims[0])
+        raise AssertionError(f"After {_MOST_RUNS} runs there is still something due: a tool waits for nothing")
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        self._session = (await self._store.open_session(_FOREVER, {"harness": True})).id
+
+    def _demands(self) -> list[Demand]:
+        return [Demand(name, 1) for name in sorted(self._tasks.handlers)]
+
+    async def _execute(self, claim: Claim) -> None:
+        handler = self._tasks.handlers[claim.task.operation.handler]
+        execution = Execution(self._worker, handler, claim, cleanup=0.5, pause=self._pause)
+        self._fate.on_death = execution.abandon
+        with suppress(Crash):  # which is how it comes out of the write of what the run came to
+            await execution.see_through()
+        execution.abandon()
+        await execution.gone()
+        if self._fate.dead:
+            await self._succeed()
+
+    async def _succeed(self) -> None:
+        """Another worker takes the place of the dead one."""
+        self.crashes += 1
+        dead, self._fate.dead = self._session, False
+        self._fate.at = None
+        self._worker = mortal(self._store, self._fate)
+        await self._begin()
+        await self._store.take_over([dead], keep=self._session)
+
+    async def _pause(self, seconds: float) -> None:
+        self.clock.now += round(seconds * 1000)
+
+    async def _next_timer(self) -> int | None:
+        runs = [(await self._store.inspect(task_id)).run for task_id in self._known]
+        due = [run.due_at for run in runs if run is not None and run.due_at is not None and is_timer(run.due_at)]
+        return min(due, default=None)
+
+
+async def crash_everywhere(make: Callable[..., Harness], scenario: Callable[[Harness], Awaitable[None]]) -> int:
+    """Play a scenario undisturbed, then with a worker dying at each write of it, on either side of that write.
+
+    Whatever the scenario asserts has to hold each time. Returns how many crashes were played.
+
+    `make` makes a harness for each play, with the keyword arguments `crash_at` and `crash_after` passed on; make the
+    `Tasks` anew in it as well if its tools keep something between calls. A scenario must not count on when a task does
+    something, only on what comes of it: a step in flight at the crash runs again.
+    """
+    async with make() as harness:
+        await scenario(harness)
+        writes = harness.writes
+    for at in range(1, writes + 1):
+        for after in (False, True):
+            async with make(crash_at=at, crash_after=after) as harness:
+                await scenario(harness)
+                if harness.crashes != 1:
+                    raise AssertionError(f"The scenario did not come to its write number {at} again")
+    return writes * 2
+
+
+def _id(task: TaskView | str) -> str:
+    return task if isinstance(task, str) else task.id
+
+
+def _response(value: JSON) -> JSON:
+    if isinstance(value, dict) and not _ENVELOPES & value.keys():
+        return cast("JSON", {"action": "accept", "content": value})
+    return value
+
+
+_ENVELOPES: Final = frozenset({"action", "role", "roots"})
+"""What the three kinds of responses are known by."""

@@ -1,0 +1,147 @@
+"""Cancelling a task whose code has something to do about it: it waits for work elsewhere, which is to stop as well."""
+
+import pytest
+
+from perdure.domain import timeline
+from perdure.domain.journal import EntryState, Waits
+from perdure.domain.model import Change, Status
+from perdure.store.base import Store
+from perdure.testing.clock import VirtualClock
+
+from .support import (
+    ADA,
+    LEASE,
+    NAME,
+    NOW,
+    TOKEN,
+    Changes,
+    asks,
+    both,
+    elsewhere,
+    hire,
+    running,
+    take,
+    waiting,
+)
+
+MINDS = elsewhere(ms=60_000, minds_cancel=True)
+ASKS_TOO = Waits(asks(name=NAME).asked, MINDS.begun, MINDS.places, minds_cancel=True)
+
+
+@pytest.mark.parametrize("waits", [MINDS, ASKS_TOO], ids=["working", "input_required"])
+async def test_a_task_that_minds_is_made_due_with_the_intent_instead_of_being_cancelled(
+    store: Store, clock: VirtualClock, changes: Changes, waits: Waits
+) -> None:
+    claim = await waiting(store, waits)
+    before = await store.get(ADA, claim.task.id)
+    clock.advance(10)
+    changes.clear()
+    task = await store.request_cancel(ADA, claim.task.id)
+    assert (task.status, task.cancel_requested, task.inputs) == (Status.WORKING, True, ())
+    assert (task.version, task.updated_at) == (before.version + 1, NOW + 10)
+    assert await store.get(ADA, task.id) == task
+    assert changes == [Change(task.id, task.seq, Status.WORKING, runnable=True, cancel=True)]
+    again = await take(store)
+    assert again is not None
+    assert again.task == task
+
+
+async def test_asking_twice_is_asking_once(store: Store, clock: VirtualClock, changes: Changes) -> None:
+    claim = await waiting(store, MINDS)
+    once = await store.request_cancel(ADA, claim.task.id)
+    clock.advance(10)
+    changes.clear()
+    assert await store.request_cancel(ADA, claim.task.id) == once
+    assert changes == []
+    assert (await store.inspect(claim.task.id)).events == (timeline.cancelled(NOW),)
+
+
+async def test_a_task_that_does_not_mind_is_cancelled_at_once(store: Store) -> None:
+    claim = await waiting(store, both(asks(name=NAME), elsewhere()))
+    task = await store.request_cancel(ADA, claim.task.id)
+    assert (task.status, task.inputs) == (Status.CANCELLED, ())
+    assert await take(store) is None
+
+
+async def test_a_task_that_minds_and_was_woken_already_hears_of_it_all_the_same(store: Store) -> None:
+    claim = await waiting(store, MINDS)
+    await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, None)
+    assert (await store.request_cancel(ADA, claim.task.id)).status is Status.WORKING
+    again = await take(store)
+    assert again is not None
+    assert again.task.cancel_requested
+
+
+async def test_what_is_settled_after_the_request_is_kept(store: Store) -> None:
+    claim = await waiting(store, MINDS)
+    await store.request_cancel(ADA, claim.task.id)
+    await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, 7)
+    again = await (await hire(store)).claim_one()
+    assert (await store.journal(again)).entries["0"].over
+
+
+async def test_a_request_that_came_while_it_was_held_is_not_slept_through(store: Store, changes: Changes) -> None:
+    claim = await running(store)
+    task = await store.request_cancel(ADA, claim.task.id)
+    changes.clear()
+    assert await store.park(claim, ASKS_TOO) == task
+    assert changes == [Change(task.id, task.seq, Status.WORKING, runnable=True)]
+    again = await take(store)
+    assert again is not None
+    assert again.task == task
+    assert set((await store.journal(again)).entries) == {"0"}
+    assert set((await store.journal(again)).questions) == {"name"}
+
+
+async def test_it_is_cancelled_when_its_code_waits_on_and_no_longer_minds(store: Store) -> None:
+    claim = await waiting(store, MINDS)
+    await store.request_cancel(ADA, claim.task.id)
+    again = await (await hire(store)).claim_one()
+    assert (await store.park(again, elsewhere())).status is Status.CANCELLED
+
+
+async def test_it_is_cancelled_when_its_worker_gives_it_back(store: Store) -> None:
+    claim = await waiting(store, MINDS)
+    await store.request_cancel(ADA, claim.task.id)
+    await store.release(await (await hire(store)).claim_one())
+    assert (await store.get(ADA, claim.task.id)).status is Status.CANCELLED
+
+
+async def test_it_is_cancelled_when_its_worker_dies(store: Store, clock: VirtualClock) -> None:
+    claim = await waiting(store, MINDS)
+    await store.request_cancel(ADA, claim.task.id)
+    await (await hire(store)).claim_one()
+    clock.advance(LEASE)
+    await store.take_over()
+    assert (await store.get(ADA, claim.task.id)).status is Status.CANCELLED
+
+
+async def test_a_run_minds_only_while_it_is_parked(store: Store) -> None:
+    claim = await waiting(store, MINDS)
+    await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, None)
+    again = await (await hire(store)).claim_one()
+    await store.release(again)
+    assert (await store.request_cancel(ADA, claim.task.id)).status is Status.CANCELLED
+
+
+async def test_a_later_wait_that_does_not_mind_is_cancelled_at_once(store: Store) -> None:
+    claim = await waiting(store, MINDS)
+    await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, None)
+    again = await (await hire(store)).claim_one()
+    await store.park(again, asks(name=NAME))
+    assert (await store.request_cancel(ADA, claim.task.id)).status is Status.CANCELLED
+
+
+async def test_a_run_that_is_held_hears_of_it_in_the_usual_way(store: Store, changes: Changes) -> None:
+    claim = await waiting(store, MINDS)
+    await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, None)
+    await (await hire(store)).claim_one()
+    changes.clear()
+    await store.request_cancel(ADA, claim.task.id)
+    assert changes == [Change(claim.task.id, claim.seq, Status.WORKING, cancel=True)]
+
+
+async def test_a_task_that_never_parked_does_not_mind(store: Store) -> None:
+    claim = await running(store)
+    await store.release(claim)
+    assert (await store.request_cancel(ADA, claim.task.id)).status is Status.CANCELLED

@@ -1,0 +1,259 @@
+"""What other systems say about work that a task waits for, and the handle by which they may.
+
+A handle names one piece of work and proves that its bearer was given it: whoever has the text may settle that work,
+once, and do nothing else. It takes no server: any process that has the store can say what there is to say, and the
+worker that runs the task finds it there. `callbacks` puts the same verbs behind HTTP.
+
+Nothing here tells whether a handle is made up, another task's, or of a task that was purged. Those are one answer
+(contract 6).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from perdure.domain import ids
+from perdure.domain.errors import LimitExceeded, MalformedTaskId, NotStorable, TaskNotFound
+from perdure.domain.journal import EntryState
+from perdure.domain.limits import Limits
+from perdure.domain.model import JSON
+from perdure.domain.policy import Duration, milliseconds
+from perdure.engine.steps import External, Poll, Settlement, Ticket, failure
+from perdure.store.base import Store
+from perdure.store.codec import encode
+
+from .steps import called
+
+__all__ = ["ExternalWork", "Finished", "Handle", "Look", "Start", "described", "read"]
+
+logger = logging.getLogger(__name__)
+
+_LONGEST: Final = 10_000
+"""Characters that are kept of a message, as of any error's text."""
+_FAILED: Final = "ExternalFailed"
+_BETWEEN: Final = "~"
+_PLACE = re.compile(r"(?:\d{1,9}\.\d{1,9}/)*\d{1,9}", re.ASCII)
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """One piece of external work, and the right to say how it ended. Treat it like a password.
+
+    `str(handle)` is the text to hand over: safe in a header, a URL, a file name, a shell and an environment variable.
+    It is good for as long as the task is, across restarts, and the same each time `start` is called for this work.
+    """
+
+    task_id: str
+    place: str
+    token: str = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """The handle as text. Opaque: what it is made of may change."""
+        # A place has slashes, which a URL and a file name must not.
+        return _BETWEEN.join((self.task_id, self.place.replace("/", "-"), self.token))
+
+    def __str__(self) -> str:
+        return self.id
+
+    @classmethod
+    def parse(cls, text: str) -> Handle:
+        """The handle that `text` is.
+
+        Raises:
+            TaskNotFound: it is none. Whoever makes one up hears the same as whoever makes up a part of one.
+        """
+        task_id, _, rest = text.partition(_BETWEEN)
+        place, _, token = rest.partition(_BETWEEN)
+        place = place.replace("-", "/")
+        try:
+            ids.parse(task_id)
+        except MalformedTaskId:
+            raise TaskNotFound from None
+        if not _PLACE.fullmatch(place) or not _TOKEN.fullmatch(token):
+            raise TaskNotFound
+        return cls(task_id, place, token)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a `poll` function returns once the work is over: its `result`, or the `error` that it came to.
+
+    `type`: a name for the kind of error, which the tool finds in `StepFailed.type`.
+    """
+
+    result: object = None
+    error: str | None = None
+    type: str = _FAILED
+
+
+class Connected(Protocol):
+    """The part of the runtime that is needed here: a store that is open, and the bounds of what goes into it."""
+
+    def connected(self) -> AbstractAsyncContextManager[Store]: ...
+
+
+class ExternalWork:
+    """What other systems may say about work that a task waits for (`task.external`). Found as `tasks.external`.
+
+    Works in any process that has a `Tasks` on the same store, whether it serves or not: the store is opened for the
+    call, unless it is open. Who has more than a few calls to make puts them inside `async with tasks.connected():`.
+
+    Every verb may be called again, and raises `TaskNotFound` for a handle that is made up, cut short, of another task,
+    or of a task that was deleted; `AlreadySettled` if the work has ended otherwise, or its task is over; and
+    `StoreUnavailable` if the store did not take it just now.
+    """
+
+    def __init__(self, runtime: Connected, limits: Callable[[], Limits]) -> None:
+        """Not for users: `Tasks` makes the one there is."""
+        self._runtime = runtime
+        self._limits = limits
+
+    async def complete(self, handle: Handle | str, result: object = None) -> None:
+        """The work is done. `result` is JSON, or what pydantic turns into it, and becomes what the tool gets.
+
+        Raises:
+            LimitExceeded: the result is larger than `Limits.step_result`. Nothing is settled.
+            NotStorable: it has no JSON form. Nothing is settled.
+        """
+        await self._settle(handle, _done(result, self._limits()))
+
+    async def fail(self, handle: Handle | str, message: str) -> None:
+        """The work has failed: the tool gets a `StepFailed` of type "ExternalFailed" with `message`.
+
+        Of the message, 10,000 characters are kept.
+        """
+        await self._settle(handle, _failed(message, _FAILED))
+
+    async def report(self, handle: Handle | str, message: str) -> None:
+        """Show `message` as the task's status message, unless the task asks something just now.
+
+        Of the message, 10,000 characters are kept.
+        """
+        known, text = _parsed(handle), _text(message)
+        async with self._runtime.connected() as store:
+            await store.tell(known.task_id, known.place, known.token, text)
+
+    async def _settle(self, handle: Handle | str, end: Settlement) -> None:
+        known = _parsed(handle)
+        async with self._runtime.connected() as store:
+            await store.settle(known.task_id, known.place, known.token, end.state, end.value)
+
+
+# -- what a tool says about work that it hands over --------------------------------------------------------------------
+
+Start = Callable[[Handle], object]
+"""What hands work over, or gives it up. What it returns is not kept."""
+Look = Callable[[Handle], "Finished | Awaitable[Finished | None] | None"]
+"""What finds out whether work is over; None while it goes on."""
+
+
+def described(
+    name: str,
+    start: Start,
+    limits: Limits,
+    *,
+    cancel: Start | None = None,
+    poll: Look | None = None,
+    every: Duration = "1s",
+    timeout: Duration | None = None,
+) -> External:
+    """Work as the engine takes it, made from functions over handles: coroutine functions, or plain ones for a thread.
+
+    Raises:
+        InvalidDuration: one is unreadable, zero or negative.
+    """
+
+    async def begin(ticket: Ticket) -> None:
+        await called(start, (_handle(ticket),))
+
+    async def stop(ticket: Ticket) -> None:
+        try:
+            if cancel is not None:
+                await called(cancel, (_handle(ticket),))
+        except Exception:  # somebody else's code; the task is cancelled whatever comes of it
+            logger.exception("The cancel function of the external work %r raised", name)
+
+    async def look(ticket: Ticket) -> Settlement | None:
+        found = None if poll is None else cast("Finished | None", await called(poll, (_handle(ticket),)))
+        if found is None:
+            return None
+        try:
+            return _done(found.result, limits) if found.error is None else _failed(found.error, found.type)
+        except (LimitExceeded, NotStorable) as error:  # another look would find the same
+            return _failed(str(error), type(error).__name__)
+
+    return External(
+        name,
+        begin,
+        cancel=None if cancel is None else stop,
+        poll=None if poll is None else Poll(look, milliseconds(every, what="every")),
+        timeout_ms=None if timeout is None else milliseconds(timeout, what="timeout"),
+    )
+
+
+def read(name: str, value: JSON, returns: Any) -> Any:
+    """The result that another system reported, as the type that the tool expects; as it is without one.
+
+    Raises:
+        ToolError: it does not fit.
+    """
+    if returns is None:
+        return value
+    try:
+        return TypeAdapter[Any](returns).validate_json(encode(value))
+    except ValidationError as error:
+        # Without what was reported: it may be said to a client.
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        reason = ".".join([*map(str, first["loc"]), first["type"]])
+        raise ToolError(f"The result of the external work {name!r} can't be used: {reason}") from None
+
+
+def _handle(ticket: Ticket) -> Handle:
+    return Handle(ticket.task_id, ticket.place, ticket.token)
+
+
+def _parsed(handle: Handle | str) -> Handle:
+    return handle if isinstance(handle, Handle) else Handle.parse(handle)
+
+
+# -- what goes into the store ------------------------------------------------------------------------------------------
+
+
+def _done(result: object, limits: Limits) -> Settlement:
+    try:
+        value = cast("JSON", to_jsonable_python(result))
+        size = len(encode(value).encode())
+    except (PydanticSerializationError, NotStorable, ValueError, UnicodeError) as error:
+        raise NotStorable("The result of the external work can't be stored as JSON") from error
+    if size > limits.step_result:
+        raise LimitExceeded(
+            f"The result of the external work takes {size} bytes as JSON, and {limits.step_result} is the limit: keep "
+            "what is large elsewhere, and report where it is"
+        )
+    return Settlement(EntryState.DONE, value)
+
+
+def _failed(message: str, type: str) -> Settlement:
+    return Settlement(EntryState.FAILED, failure(type, _text(message)))
+
+
+def _text(message: str) -> str:
+    """What is kept of a message: valid Unicode, and not more than people would read.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if not isinstance(cast("object", message), str):
+        raise TypeError(f"The message must be a str, not {type(message).__name__}")
+    return message[:_LONGEST].encode("utf-8", "replace").decode()

@@ -1,0 +1,60 @@
+"""The idempotency key of a call: where it stands, what is one, and in what calls under one key must be equal.
+
+A client that did not hear the answer to its `tools/call` can't know whether there is a task. With a key of its own
+making it calls again and is given the task that there is, whatever has become of it meanwhile. A key is its owner's,
+and stands for its task for as long as that can be read; once the task is purged, the key is free. Without
+authentication all clients are one owner, so there a key has to be as hard to guess as a task id: a random UUID, say.
+
+Calls are the same if they name the same tool and send the same arguments: neither what a default made of them, nor the
+tool's version, nor what `prepare` found out, since none of these is the client's doing. Of the rest of `_meta` nothing
+is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CallToolRequestParams
+
+from perdure.domain.limits import Limits
+from perdure.store.codec import plain
+
+__all__ = ["META_KEY", "Key", "read"]
+
+META_KEY: Final = "dev.perdure/idempotencyKey"
+"""The name in `_meta` of a `tools/call` under which a client puts its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a call is known by: the client's text, and the digest of what it asked for."""
+
+    text: str
+    digest: str
+
+
+def read(params: CallToolRequestParams, limits: Limits) -> Key | None:
+    """The key of a call; None without one.
+
+    Raises:
+        MCPError: -32602, there is something else in its place.
+        NotStorable: it is no valid Unicode.
+    """
+    meta = cast("Mapping[str, Any]", params.meta or {})
+    if META_KEY not in meta:
+        return None
+    text = meta[META_KEY]
+    if not isinstance(text, str) or not 1 <= len(text) <= limits.idempotency_key:
+        raise MCPError(INVALID_PARAMS, f"{META_KEY} must be a string of 1 to {limits.idempotency_key} characters")
+    return Key(plain(text), _digest(params))
+
+
+def _digest(params: CallToolRequestParams) -> str:
+    # No arguments and none at all are one call. The order of the members is no part of a JSON object.
+    asked = json.dumps([params.name, params.arguments or {}], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(asked.encode()).hexdigest()

@@ -1,0 +1,30 @@
+"""The bounds of one task."""
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from perdure.domain.errors import ConfigurationError
+from perdure.domain.limits import Limits
+
+BOUNDS = [bound.name for bound in fields(Limits)]
+
+
+def test_the_bounds_are_what_the_documentation_promises_unless_told_otherwise() -> None:
+    assert Limits() == Limits(
+        step_name=200, steps=10_000, step_result=1024**2, result=16 * 1024**2, idempotency_key=200
+    )
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_bound_of_one_is_a_bound(name: str) -> None:
+    assert getattr(Limits(**{name: 1}), name) == 1
+
+
+@pytest.mark.parametrize("value", [0, -1, -(10**30), True, 1.5, math.nan, math.inf, "200", None, [200]])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_bound_that_is_none_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"\b{name} must be a whole number of at least 1"):
+        Limits(**{name: value})

@@ -1,0 +1,140 @@
+"""The bound of what may wait: kept in all and for each tenant, at the price of a look now and then."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from perdure.domain.errors import QueueFull, StoreUnavailable
+from perdure.domain.model import Demand, Owner
+from perdure.engine.backlog import Backlog
+from perdure.store.base import Store
+from tests.engine.rigged import Rigged
+from tests.engine.support import HANDLER, HOUR
+from tests.store.support import new_task
+
+
+@dataclass
+class Bounds:
+    backlog: int | None = None
+    tenant_backlog: int | None = None
+
+
+class Ticks:
+    """A monotonic clock, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def ticks() -> Ticks:
+    return Ticks()
+
+
+def backlog(store: Store, ticks: Ticks, bounds: Bounds) -> Backlog:
+    return Backlog(lambda: store, lambda: bounds, ticks)
+
+
+async def waiting(store: Store, count: int, tenant: str = "acme") -> None:
+    for _ in range(count):
+        await store.create(new_task(owner=Owner(tenant, "ada")))
+
+
+async def admitted(gauge: Backlog, tenant: str = "acme", *, most: int = 20) -> int:
+    """How many are admitted before one is refused."""
+    for count in range(most):
+        try:
+            await gauge.admit(tenant)
+        except QueueFull:
+            return count
+    return most
+
+
+async def test_tasks_are_admitted_up_to_the_bound_that_counts_what_waits_already(store: Store, ticks: Ticks) -> None:
+    await waiting(store, 3)
+    gauge = backlog(store, ticks, Bounds(backlog=5))
+    assert await admitted(gauge) == 2
+    with pytest.raises(QueueFull) as refused:
+        await gauge.admit("acme")
+    assert refused.value.retry_after_ms > 0
+
+
+async def test_the_bound_in_all_counts_every_tenant(store: Store, ticks: Ticks) -> None:
+    await waiting(store, 2, "acme")
+    await waiting(store, 2, "blue")
+    assert await admitted(backlog(store, ticks, Bounds(backlog=5)), "cyan") == 1
+
+
+async def test_the_bound_of_a_tenant_is_no_other_tenants(store: Store, ticks: Ticks) -> None:
+    await waiting(store, 2, "acme")
+    gauge = backlog(store, ticks, Bounds(tenant_backlog=3))
+    assert (await admitted(gauge, "acme"), await admitted(gauge, "blue")) == (1, 3)
+
+
+async def test_whichever_bound_is_reached_first_counts(store: Store, ticks: Ticks) -> None:
+    gauge = backlog(store, ticks, Bounds(backlog=4, tenant_backlog=3))
+    assert (await admitted(gauge, "acme"), await admitted(gauge, "blue")) == (3, 1)
+
+
+async def test_what_is_waiting_is_looked_up_again_after_a_quarter_of_a_second_and_not_before(
+    rigged: Rigged, ticks: Ticks
+) -> None:
+    await waiting(rigged, 2)
+    gauge = backlog(rigged, ticks, Bounds(backlog=2))
+    assert await admitted(gauge) == 0
+    session = await rigged.open_session(HOUR, {})
+    await rigged.claim(session.id, [Demand(HANDLER, 2)], 2)
+    ticks.now += 0.249
+    assert (await admitted(gauge), rigged.calls.count("backlog")) == (0, 1)
+    ticks.now += 0.002
+    assert (await admitted(gauge), rigged.calls.count("backlog")) == (2, 2)
+
+
+async def test_what_runs_or_sleeps_does_not_wait(store: Store, ticks: Ticks) -> None:
+    await waiting(store, 2)
+    session = await store.open_session(HOUR, {})
+    await store.claim(session.id, [Demand(HANDLER, 1)], 1)
+    assert await admitted(backlog(store, ticks, Bounds(backlog=3))) == 2
+
+
+async def test_without_bounds_nothing_is_looked_up_and_everything_admitted(rigged: Rigged, ticks: Ticks) -> None:
+    assert await admitted(backlog(rigged, ticks, Bounds())) == 20
+    assert rigged.calls == []
+
+
+async def test_a_bound_that_is_set_later_counts_from_then_on(store: Store, ticks: Ticks) -> None:
+    bounds = Bounds()
+    gauge = backlog(store, ticks, bounds)
+    await gauge.admit("acme")
+    bounds.backlog = 1
+    assert await admitted(gauge) == 1
+
+
+async def test_many_at_once_are_bounded_by_one_look(rigged: Rigged, ticks: Ticks) -> None:
+    """Also those that come while the look is under way."""
+    gauge = backlog(rigged, ticks, Bounds(backlog=5))
+    gate = rigged.gate_before("backlog")
+    admitting = [asyncio.create_task(gauge.admit("acme")) for _ in range(20)]
+    await gate.reached()
+    gate.open()
+    answers = await asyncio.gather(*admitting, return_exceptions=True)
+    assert (answers.count(None), rigged.calls.count("backlog")) == (5, 1)
+
+
+async def test_a_store_that_can_not_be_asked_admits_nobody(rigged: Rigged, ticks: Ticks) -> None:
+    rigged.fail("backlog", 1)
+    gauge = backlog(rigged, ticks, Bounds(backlog=5))
+    with pytest.raises(StoreUnavailable):
+        await gauge.admit("acme")
+    assert (await admitted(gauge), rigged.calls.count("backlog")) == (5, 2)
+
+
+async def test_time_is_the_machines_unless_told_otherwise(store: Store) -> None:
+    gauge = Backlog(lambda: store, lambda: Bounds(backlog=1))
+    await gauge.admit("acme")
+    with pytest.raises(QueueFull):
+        await gauge.admit("acme")

@@ -1,0 +1,246 @@
+"""Work that another system owns: begun once, settled from outside at any moment, given up in time."""
+
+import asyncio
+
+import pytest
+
+from perdure.domain.errors import AlreadySettled, TaskNotFound
+from perdure.domain.journal import EntryState
+from perdure.domain.limits import Limits
+from perdure.domain.model import Completed, JSONObject, Outcome, Status
+from perdure.engine.run import Run
+from perdure.engine.steps import External, external
+from perdure.store.base import Store
+from tests.engine.farm import BROKEN, Farm
+from tests.engine.rigged import Rigged
+from tests.engine.support import Stage, done, ended, handlers, serving
+from tests.store.support import VirtualClock, new_task
+from tests.support import eventually
+
+
+async def test_work_that_is_settled_later_wakes_the_run_that_waits_for_it(store: Store) -> None:
+    farm = Farm(store)
+    task = await store.create(new_task())
+    async with serving(store, handlers(report=farm.work())):
+        await eventually(lambda: len(farm.started) == 1, "it was not handed over")
+        await farm.report()
+        assert (await ended(store, task)).result == {"result": "picture"}
+    assert len(farm.started) == 1
+    (ticket,) = farm.started
+    assert (ticket.task_id, ticket.place) == (task.id, "0")
+    assert len(ticket.token) >= 32
+
+
+async def test_a_run_that_waits_for_work_elsewhere_is_parked_and_not_due(store: Store) -> None:
+    farm = Farm(store)
+    stage = Stage(store, farm.work())
+    assert (await stage.run()).status is Status.WORKING
+    assert not await stage.is_due()
+    await farm.report()
+    assert await stage.result() == {"result": "picture"}
+
+
+async def test_work_that_is_settled_while_the_call_that_starts_it_is_under_way_is_not_slept_through(
+    store: Store,
+) -> None:
+    farm = Farm(store)
+    farm.on_start = farm.report
+    stage = Stage(store, farm.work())
+    await stage.run()
+    assert await stage.result() == {"result": "picture"}
+    assert len(farm.started) == 1
+
+
+async def test_work_that_is_settled_before_the_run_is_parked_is_not_slept_through(gated: Rigged) -> None:
+    farm = Farm(gated)
+    gate = gated.gate_before("park")
+    stage = Stage(gated, farm.work())
+    execution = await stage.begin()
+    seeing = asyncio.create_task(execution.see_through())
+    await gate.reached()
+    await farm.report()
+    gate.open()
+    await seeing
+    assert await stage.result() == {"result": "picture"}
+
+
+async def test_work_that_was_settled_before_its_start_was_on_record_is_not_started_again(gated: Rigged) -> None:
+    """The worker died in between: the report is there, and the record of the start is not."""
+    farm = Farm(gated)
+    farm.on_start = farm.report
+    stage = Stage(gated, farm.work())
+    gate = gated.gate_before("record")
+    gate.open()  # of the announcement
+    gate = gated.gate_before("record")
+    execution = await stage.begin()
+    await gate.reached()
+    await stage.crash(execution)
+    gate.open()
+    await execution.gone()
+    assert await stage.result() == {"result": "picture"}
+    assert len(farm.started) == 1
+
+
+async def test_a_start_that_a_crash_interrupted_is_made_again_with_the_same_ticket(store: Store) -> None:
+    farm = Farm(store)
+    farm.on_start = asyncio.Event().wait  # pyright: ignore[reportAttributeAccessIssue] - never returns
+    stage = Stage(store, farm.work())
+    execution = await stage.begin()
+    await eventually(lambda: len(farm.started) == 1, "it was not begun")
+    await stage.crash(execution)
+    farm.on_start = None
+    await stage.run()
+    first, second = farm.started
+    assert first == second
+
+
+async def test_a_report_of_failure_fails_the_step_with_what_was_reported(store: Store) -> None:
+    farm = Farm(store)
+    stage = Stage(store, farm.work())
+    await stage.run()
+    await farm.report(BROKEN, EntryState.FAILED)
+    assert await stage.result() == BROKEN
+
+
+async def test_a_start_that_fails_is_a_failed_step(store: Store) -> None:
+    farm = Farm(store)
+
+    async def refuse() -> None:
+        raise ConnectionError("no farm")
+
+    farm.on_start = refuse
+    stage = Stage(store, farm.work())
+    assert await stage.result() == {"type": "ConnectionError", "message": "no farm", "detail": None}
+
+
+async def test_a_long_name_is_cut_where_the_start_is_named_after_it(store: Store) -> None:
+    farm = Farm(store)
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        await external(run, External("r" * 10, farm.start))
+        return done()
+
+    stage = Stage(store, work, limits=Limits(step_name=10))
+    await stage.run()
+    assert {place: entry.name for place, entry in (await stage.entries()).items()} == {
+        "0": "r" * 10,
+        "1": "start " + "r" * 4,
+    }
+
+
+async def test_several_pieces_of_work_side_by_side_each_have_a_ticket_of_their_own(store: Store) -> None:
+    farm = Farm(store)
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        what = External("render", farm.start)
+        return Completed({"values": await run.gather([external(run, what), external(run, what)])})
+
+    stage = Stage(store, work)
+    await stage.run()
+    first, second = farm.started
+    assert first.token != second.token
+    await store.settle(second.task_id, second.place, second.token, EntryState.DONE, "two")
+    assert (await stage.run()).status is Status.WORKING
+    await store.settle(first.task_id, first.place, first.token, EntryState.DONE, "one")
+    assert await stage.result() == {"values": ["one", "two"]}
+
+
+async def test_a_forged_ticket_settles_nothing(store: Store) -> None:
+    farm = Farm(store)
+    stage = Stage(store, farm.work())
+    await stage.run()
+    (ticket,) = farm.started
+    with pytest.raises(TaskNotFound):
+        await store.settle(ticket.task_id, ticket.place, "forged", EntryState.DONE, "picture")
+    assert not await stage.is_due()
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+TOO_LATE: JSONObject = {"type": "TimeoutError", "message": "'render' did not report in time", "detail": None}
+
+
+async def test_work_that_does_not_report_in_time_is_given_up_and_a_late_report_refused(
+    store: Store, clock: VirtualClock
+) -> None:
+    farm = Farm(store)
+    stage = Stage(store, farm.work(timeout_ms=1000))
+    await stage.run()
+    clock.advance(999)
+    assert not await stage.is_due()
+    clock.advance(1)
+    assert await stage.result() == TOO_LATE
+    with pytest.raises(AlreadySettled):
+        await farm.report()
+
+
+async def test_its_time_is_counted_from_when_it_was_announced_whatever_crashes(
+    store: Store, clock: VirtualClock
+) -> None:
+    farm = Farm(store)
+    stage = Stage(store, farm.work(timeout_ms=1000))
+    await stage.run()
+    clock.advance(500)
+    stage_of_another = await stage.is_due()
+    assert not stage_of_another
+    clock.advance(500)
+    await stage.crash(await stage.begin())
+    assert await stage.result() == TOO_LATE
+
+
+async def test_a_report_that_comes_just_before_the_work_is_given_up_counts(gated: Rigged, clock: VirtualClock) -> None:
+    farm = Farm(gated)
+    stage = Stage(gated, farm.work(timeout_ms=1000))
+    await stage.run()
+    clock.advance(1000)
+    gate = gated.gate_before("settle")
+    execution = await stage.begin()
+    seeing = asyncio.create_task(execution.see_through())
+    await gate.reached()
+    await farm.report()
+    gate.open()
+    await seeing
+    assert (await stage.now()).result == {"result": "picture"}
+
+
+async def test_a_report_that_comes_just_after_the_work_was_given_up_is_refused(
+    gated: Rigged, clock: VirtualClock
+) -> None:
+    farm = Farm(gated)
+    stage = Stage(gated, farm.work(timeout_ms=1000))
+    await stage.run()
+    clock.advance(1000)
+    gate = gated.gate_after("settle")
+    execution = await stage.begin()
+    seeing = asyncio.create_task(execution.see_through())
+    await gate.reached()
+    with pytest.raises(AlreadySettled):
+        await farm.report()
+    gate.open()
+    await seeing
+    assert (await stage.now()).result == TOO_LATE
+
+
+async def test_a_report_that_was_there_when_the_time_ran_out_counts(store: Store, clock: VirtualClock) -> None:
+    farm = Farm(store)
+    stage = Stage(store, farm.work(timeout_ms=1000))
+    await stage.run()
+    clock.advance(1000)
+    await farm.report()
+    assert await stage.result() == {"result": "picture"}
+
+
+async def test_a_run_whose_task_was_purged_while_it_gave_up_is_dropped(gated: Rigged, clock: VirtualClock) -> None:
+    farm = Farm(gated)
+    stage = Stage(gated, farm.work(timeout_ms=1000))
+    stage.task = await gated.create(new_task(ttl_ms=1000))
+    await stage.run()
+    clock.advance(1000)
+    gate = gated.gate_after("settle")
+    execution = await stage.begin()
+    seeing = asyncio.create_task(execution.see_through())
+    await gate.reached()
+    assert await gated.expire(10) == 1
+    assert await gated.purge(10, linger_ms=0, tombstone_ms=1000) == 1
+    gate.open()
+    assert not await seeing

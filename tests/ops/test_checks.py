@@ -1,0 +1,64 @@
+"""What `Tasks` is told is checked at once, and each mistake is one sentence that says what to write."""
+
+from typing import Any
+
+import pytest
+
+from perdure import ConfigurationError, InvalidDuration, Tasks
+from perdure.domain.limits import Limits
+from perdure.engine.runtime import Options
+from perdure.store.memory import MemoryStore
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"concurrency": 0}, "concurrency is 0: write a whole number, at least 1"),
+    ({"concurrency": True}, "concurrency is True: write a whole number, at least 1"),
+    ({"concurrency": "4"}, "concurrency is '4': write a whole number, at least 1"),
+    ({"backlog": 0}, "backlog is 0: write a whole number, at least 1, or None for no bound"),
+    ({"tenant_backlog": 1.5}, "tenant_backlog is 1.5: write a whole number, at least 1, or None for no bound"),
+    ({"queues": "slow"}, "queues is 'slow': write a list of names, or a mapping of names to numbers"),
+    ({"queues": 3}, "queues is 3: write a list of names, or a mapping of names to numbers"),
+    ({"queues": []}, "queues is empty: name a queue, or leave it out to serve all of them"),
+    ({"queues": {}}, "queues is empty: name a queue, or leave it out to serve all of them"),
+    ({"queues": ["slow", ""]}, "queues has '': a queue's name is a text that is not empty"),
+    ({"queues": {7: 1}}, "queues has 7: a queue's name is a text that is not empty"),
+    ({"queues": {"slow": 0}}, "queues['slow'] is 0: write a whole number, at least 1, or None for no bound"),
+    ({"limits": {"steps": 5}}, "limits is {'steps': 5}: write Limits(steps=…)"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), MISTAKES, ids=[said for _, said in MISTAKES])
+def test_an_option_that_can_not_be_is_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Tasks(MemoryStore(), **options)
+    assert str(refused.value) == said
+
+
+def test_a_cleanup_is_a_duration() -> None:
+    with pytest.raises(InvalidDuration, match="cleanup: 'soon' is no duration"):
+        Tasks(MemoryStore(), cleanup="soon")
+
+
+def test_the_options_reach_the_engine() -> None:
+    limits = Limits(steps=5)
+    tasks = Tasks(
+        MemoryStore(), queues=["slow", "quick"], backlog=None, tenant_backlog=7, limits=limits, cleanup="3s", lease="2s"
+    )
+    assert tasks.engine == Options(
+        queues={"slow": None, "quick": None},
+        backlog=None,
+        tenant_backlog=7,
+        limits=limits,
+        cleanup_ms=3000,
+        lease_ms=2000,
+    )
+    assert Tasks(MemoryStore()).engine == Options(), "the defaults are the engine's own"
+
+
+def test_what_is_configured_later_replaces_what_the_program_says_and_nothing_else() -> None:
+    tasks = Tasks(MemoryStore(), worker=False, concurrency=4, queues={"slow": 2})
+    tasks.configure(worker=True)
+    assert tasks.engine == Options(worker=True, concurrency=4, queues={"slow": 2})
+    tasks.configure(concurrency=9, queues={"quick": None})
+    assert tasks.engine == Options(worker=True, concurrency=9, queues={"quick": None})
+    with pytest.raises(ConfigurationError, match="concurrency is -1"):
+        tasks.configure(concurrency=-1)

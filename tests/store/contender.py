@@ -1,0 +1,67 @@
+"""Somebody who does the same as another at the same moment: the same answers, cancellations, outcomes and claims.
+
+In a process of its own, `python -m tests.store.contender URL NAME` says that its store is open, reads a `Contest` and
+prints its `Gains`, each as one line of JSON.
+"""
+
+import asyncio
+import json
+import sys
+from typing import TypedDict
+
+from perdure.domain.errors import LeaseLost
+from perdure.domain.model import Claim, Completed
+from perdure.store.base import Store
+from perdure.store.sqlite import SQLiteStore
+from perdure.testing import VirtualClock
+from perdure.testing.stores.support import ADA, NOW, hire
+
+QUEUED = "tools/call:queued"
+
+
+class Contest(TypedDict):
+    """What there is to win: ids of tasks."""
+
+    asked: list[str]
+    free: list[str]
+    held: list[tuple[str, int]]
+    """With the fence, which both know."""
+
+
+class Gains(TypedDict):
+    finished: list[str]
+    claimed: list[str]
+
+
+async def contend(store: Store, name: str, contest: Contest) -> Gains:
+    """Try to be the first, one write after the other; nothing is heard but that somebody else was."""
+    for task_id in contest["asked"]:
+        await store.answer(ADA, task_id, {"name": name})
+    for task_id in contest["free"]:
+        await store.request_cancel(ADA, task_id)
+    finished = [task_id for task_id, fence in contest["held"] if await _finish(store, name, task_id, fence)]
+    worker, claimed = await hire(store), list[str]()
+    while claims := await worker.claim(1, QUEUED):
+        claimed += [claim.task.id for claim in claims]
+    return {"finished": finished, "claimed": claimed}
+
+
+async def _finish(store: Store, name: str, task_id: str, fence: int) -> bool:
+    try:
+        await store.finish(Claim(await store.get(ADA, task_id), fence, NOW), Completed({"by": name}))
+    except LeaseLost:
+        return False
+    return True
+
+
+async def main(url: str, name: str) -> None:
+    store = SQLiteStore(url, VirtualClock())
+    await store.open()
+    print("ready", flush=True)
+    contest = json.loads(await asyncio.to_thread(sys.stdin.readline))
+    print(json.dumps(await contend(store, name, contest)), flush=True)
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,152 @@
+"""The harness: time, answers and deaths, one run after the other."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import BaseModel
+
+from perdure import Retry, TaskContext, Tasks
+from perdure.domain.model import Status
+from perdure.store.base import Store
+from perdure.store.clock import Clock
+from perdure.store.memory import MemoryStore
+from perdure.store.sqlite import SQLiteStore
+from perdure.testing import Harness, crash_everywhere
+
+
+class Approval(BaseModel):
+    approved: bool
+
+
+class Shop:
+    """Tools that leave traces."""
+
+    def __init__(self, url: str) -> None:
+        self.tasks = Tasks(url)
+        self.done: list[str] = []
+        self.tasks.tool(retry=Retry(3, backoff="10s", jitter=0))(self.order)
+        self.tasks.tool()(self.wait)
+
+    async def order(self, item: str, task: TaskContext) -> str:
+        price = await task.step("price", self._do, "price", 7)
+        answer = await task.elicit("approve", f"Pay {price} for {item}?", Approval, timeout="1d")
+        if answer.timed_out:
+            return "nobody answered"
+        if answer.data is None or not answer.data.approved:
+            task.decline("Not approved")
+        await task.step("charge", self._do, "charge", None, at_most_once=True)
+        await task.sleep("2 days")
+        return await task.step("ship", self._do, "ship", f"{item} for {price}")
+
+    async def wait(self, days: int, task: TaskContext) -> int:
+        for _ in range(days):
+            await task.sleep("1 day")
+        return days
+
+    def _do(self, name: str, value: Any) -> Any:
+        self.done.append(name)
+        return value
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(f"sqlite:///{tmp_path / 'unused.db'}")
+
+
+async def test_a_task_is_called_answered_and_slept_through(shop: Shop) -> None:
+    async with Harness(shop.tasks) as harness:
+        task = await harness.call("order", {"item": "lamp"})
+        assert task.status is Status.INPUT_REQUIRED
+        assert list(task.questions) == ["approve"]
+        task = await harness.answer(task, {"approve": {"approved": True}})
+        assert task.status is Status.WORKING
+        assert shop.done == ["price", "charge"]
+        await harness.advance("2 days")
+        task = await harness.look(task)
+    assert (task.status, task.value) == (Status.COMPLETED, "lamp for 7")
+    assert shop.done == ["price", "charge", "ship"]
+
+
+async def test_time_goes_from_timer_to_timer(shop: Shop) -> None:
+    async with Harness(shop.tasks) as harness:
+        task = await harness.call("wait", {"days": 3})
+        await harness.advance("71h")
+        assert (await harness.look(task)).status is Status.WORKING
+        await harness.advance("1h")
+        assert (await harness.look(task)).value == 3
+
+
+async def test_a_question_times_out(shop: Shop) -> None:
+    async with Harness(shop.tasks) as harness:
+        task = await harness.call("order", {"item": "lamp"})
+        await harness.advance("1d")
+        assert (await harness.look(task)).value == "nobody answered"
+
+
+async def test_a_cancelled_task_is_cancelled_at_once(shop: Shop) -> None:
+    async with Harness(shop.tasks) as harness:
+        task = await harness.call("wait", {"days": 3})
+        assert (await harness.cancel(task)).status is Status.CANCELLED
+
+
+async def test_arguments_are_checked_as_in_a_call(shop: Shop) -> None:
+    async with Harness(shop.tasks) as harness:
+        with pytest.raises(ToolError, match="days"):
+            await harness.call("wait", {"days": "many"})
+        with pytest.raises(KeyError):
+            await harness.call("nothing")
+
+
+async def test_the_result_of_a_task_that_is_not_completed_is_an_error_that_says_so(shop: Shop) -> None:
+    async with Harness(shop.tasks) as harness:
+        task = await harness.call("wait", {"days": 1})
+        with pytest.raises(AssertionError, match="working"):
+            _ = task.result
+
+
+def _stores(tmp_path: Path) -> list[Callable[[Clock], Store]]:
+    numbers = iter(range(1000))
+    return [MemoryStore, lambda clock: SQLiteStore(f"sqlite:///{tmp_path / f'{next(numbers)}.db'}", clock)]
+
+
+@pytest.mark.parametrize("backend", [0, 1], ids=["memory", "sqlite"])
+async def test_a_scenario_is_played_with_a_death_at_each_side_of_each_write(tmp_path: Path, backend: int) -> None:
+    store = _stores(tmp_path)[backend]
+    shops: list[Shop] = []
+
+    def make(crash_at: int | None = None, crash_after: bool = False) -> Harness:
+        shops.append(Shop(f"sqlite:///{tmp_path / 'unused.db'}"))
+        return Harness(shops[-1].tasks, store=store, crash_at=crash_at, crash_after=crash_after)
+
+    outcomes: set[str] = set()
+
+    async def scenario(harness: Harness) -> None:
+        task = await harness.call("order", {"item": "lamp"})
+        await harness.answer(task, {"approve": {"approved": True}})
+        await harness.advance("2 days")
+        done = await harness.look(task)
+        assert done.status is Status.COMPLETED
+        outcomes.add(str(done.value))
+        assert shops[-1].done.count("charge") <= 1
+
+    crashes = await crash_everywhere(make, scenario)
+    assert crashes >= 2 * 6
+    assert any("charge" in outcome and "at most once" in outcome for outcome in outcomes)
+    assert "lamp for 7" in outcomes
+
+
+async def test_a_write_that_the_scenario_does_not_come_to_again_is_an_error(shop: Shop) -> None:
+    plays = 0
+
+    async def scenario(harness: Harness) -> None:
+        nonlocal plays
+        plays += 1
+        if plays == 1:
+            await harness.call("wait", {"days": 1})
+
+    with pytest.raises(AssertionError, match="write number 1"):
+        await crash_everywhere(partial(Harness, shop.tasks), scenario)
