@@ -1,0 +1,138 @@
+"""A Celery task as external work: sent once it is on record, looked after by a timer, revoked if the task is cancelled.
+
+The Celery task's id is made from the handle, so it is the same in whichever process asks. A server that died between
+sending it and recording that sees from the result backend whether a worker has it by now, and sends it again only if
+none has. A broker promises no more than that either: a Celery task may be delivered twice, under one id
+(`self.request.id`), so what it does should be safe to do twice, or be kept by that id.
+
+Celery is not imported here. Install it by `perdure[celery]`, with what your broker and your result backend need.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import uuid
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Protocol
+
+from perdure.domain.errors import ConfigurationError
+from perdure.domain.policy import Duration, milliseconds
+from perdure.wire.context import TaskContext
+from perdure.wire.external import Finished, Handle
+
+__all__ = ["Signature", "job_id", "look", "revoke", "run_celery", "send"]
+
+_PENDING: Final = "PENDING"
+"""What Celery says of an id that it has not heard of: it may wait in the broker, or be nobody's."""
+_sending = threading.Lock()
+"""Celery's Redis backend subscribes for each task that it sends, over one connection that threads must not share."""
+
+
+class Signature(Protocol):
+    """The part of `celery.Signature` that is used."""
+
+    @property
+    def app(self) -> Any:
+        """The Celery application."""
+        ...
+
+    def apply_async(self, *, task_id: str, **options: Any) -> Any:
+        """Send it, under an id."""
+        ...
+
+
+async def run_celery(
+    task: TaskContext,
+    name: str,
+    signature: Signature,
+    *,
+    timeout: Duration | None = None,  # noqa: ASYNC109 - of the job, which no cancel scope reaches
+    poll: Duration = "1s",
+    returns: Any = None,
+) -> Any:
+    """Have a Celery worker do something, and wait for its result without holding anything in memory.
+
+    If the task is cancelled, or the time is up, the Celery task is revoked, and terminated if a worker runs it already
+    (which Celery can do in its prefork pool only). That is told to the workers that are connected just then; one that
+    comes later begins a job whose time is up no more, but one that was cancelled it may.
+
+    Args:
+        task: the tool's context.
+        name: of the job, for the journal; other jobs may have the same.
+        signature: the call, as `resize.s("large")`. Of a chain, the last task's result counts.
+        timeout: how long to wait for the result, from the first time on. Celery forgets results after `result_expires`
+            (a day by default), so have one.
+        poll: how soon to look for the first time. The looks get rarer, down to one in five minutes.
+        returns: what to read the result as; the JSON value itself by default.
+
+    Raises:
+        StepFailed: the Celery task failed, and `type` names its exception; or it was revoked (type "TaskRevokedError");
+            or there was no result in time (type "TimeoutError"); or it could not be sent.
+        ConfigurationError: it would never give a result: there is no result backend, or the task ignores its result.
+        InvalidDuration: a duration is unreadable, zero or negative.
+    """
+    _check(signature)
+    expires = None if timeout is None else milliseconds(timeout, what="timeout") / 1000
+    return await task.external(
+        name,
+        partial(send, signature, expires),
+        cancel=partial(revoke, signature),
+        poll=partial(look, signature),
+        every=poll,
+        timeout=timeout,
+        returns=returns,
+    )
+
+
+def _check(signature: Signature) -> None:
+    if signature.app.conf.result_backend is None:
+        raise ConfigurationError(
+            "The Celery application has no result backend: give it one, or nobody hears of results"
+        )
+    with suppress(KeyError):  # the task's code is on the workers only
+        if getattr(getattr(signature, "type", None), "ignore_result", False):
+            raise ConfigurationError("The Celery task has ignore_result set, so nobody would hear how it ended")
+
+
+# What the verb is given. All of these run in threads, and any of them may be called again.
+
+
+def send(signature: Signature, expires: float | None, handle: Handle) -> None:
+    """Send it, unless an earlier run did, which then could not record it.
+
+    No worker begins it once `expires` seconds have passed.
+    """
+    job, options = job_id(handle), {} if expires is None else {"expires": expires}
+    with _sending:
+        if signature.app.AsyncResult(job).state != _PENDING:
+            return
+        result = signature.apply_async(task_id=job, **options)
+        # Nobody will read the result from this object, and the backend would listen for it for ever.
+        forget = getattr(result.backend, "remove_pending_result", None)
+        if forget is not None:
+            forget(result)
+
+
+def look(signature: Signature, handle: Handle) -> Finished | None:
+    found = signature.app.AsyncResult(job_id(handle))
+    match found.state:
+        case "SUCCESS":
+            return Finished(found.result)
+        case "FAILURE":
+            error = found.result
+            return Finished(error=str(error), type=type(error).__name__)
+        case "REVOKED":
+            return Finished(error="The Celery task was revoked", type="TaskRevokedError")
+        case _:
+            return None
+
+
+def revoke(signature: Signature, handle: Handle) -> None:
+    signature.app.control.revoke(job_id(handle), terminate=True)
+
+
+def job_id(handle: Handle) -> str:
+    """The id. Celery shows ids to many, so the token must not be read from it."""
+    return str(uuid.UUID(bytes=hashlib.sha256(handle.id.encode()).digest()[:16]))
