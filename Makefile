@@ -13,7 +13,7 @@ export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test coverage lint format conformance docs bench build constraints clean
+.PHONY: help setup demo test coverage lint format conformance docs bench chaos build constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,7 @@ conformance: $(VENV)/.dev ## the official MCP conformance suite against examples
 	$(BIN)/python -m tests.conformance.run $(ARGS)
 
 docs: $(VENV)/.dev ## the documentation, strictly, into build/site
+	$(BIN)/python -m docs.make_state_machine
 	$(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 	@echo "documentation: $(SITE)/index.html"
 
@@ -53,6 +54,13 @@ bench: $(VENV)/.dev ## the store and HTTP beside their baselines; the memory of 
 	$(BIN)/python -m bench.store $(ARGS)
 	$(BIN)/python -m bench.http $(ARGS)
 	$(BIN)/python -m bench.parking $(ARGS)
+	$(BIN)/python -m bench.timers $(ARGS)
+	$(BIN)/python -m bench.takeover $(ARGS)
+	$(BIN)/python -m bench.steps $(ARGS)
+
+# As root the store gets a small disk of its own, to be filled; gcc brings the clock steps and the bad fsyncs.
+chaos: $(VENV)/.dev ## processes killed, stopped and cut off for 10 minutes, and an oracle; ARGS="--minutes 1 --faults 20 --seed N"
+	$(BIN)/python -m chaos $(ARGS)
 
 build: $(VENV)/.dev ## wheel and sdist into build/dist, looked into
 	rm -rf build/dist
@@ -71,7 +79,7 @@ constraints: ## resolve the newest allowed versions and pin them in constraints.
 
 clean: ## remove .venv and everything that was built or cached
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests examples bench chaos docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Stamps: the interpreter; what runs perdure; what develops it. The development stamp fulfils the runtime one.
 $(BIN)/python:

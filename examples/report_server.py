@@ -22,13 +22,24 @@ class Report(BaseModel):
     approved: bool
 
 
+async def draft(size: str) -> list[str]:
+    """Slow and costly, one imagines."""
+    return ["Summary"] if size == "small" else ["Summary", "Figures", "Outlook"]
+
+
+async def publish(outline: list[str]) -> None:
+    """Puts the report where people read it."""
+
+
 @tasks.tool(ttl="15m")
 async def generate_report(size: str, task: TaskContext) -> Report:
     """Write a report; a person approves the outline first."""
+    outline = await task.step("draft", draft, size)
     await task.report("The outline is ready.")
     answer = await task.elicit("approve_outline", "Approve the generated report outline?", Approval)
     if answer.data is None or not answer.data.approved:
         task.decline("The outline was not approved.")
+    await task.step("publish", publish, outline)
     return Report(size=size, approved=True)
 
 

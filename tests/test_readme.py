@@ -1,4 +1,4 @@
-"""What the documentation shows is what there is: its code is files that are served, its arrows are the machine's.
+"""What the documentation shows is what there is: its code is files that are served.
 
 The blocks of the README are copies of files under examples/, since nothing is included there; the pages under docs/
 include them. `conformance_*.py` are the fixtures of the official suite, which runs them.
@@ -17,7 +17,6 @@ import pytest
 from mcp.client import Client
 
 from perdure import TaskContext
-from perdure.domain.lifecycle import TRANSITIONS
 from tests.acceptance.support import REPORT_SERVER, running
 from tests.support import PATIENCE
 from tests.wire.envelopes import NOTHING
@@ -27,20 +26,31 @@ from tests.wire.support import hosting, serving
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"<!-- file: (?P<path>\S+) -->\n```python\n(?P<code>.*?)```", re.DOTALL)
 INCLUDED = re.compile(r'```python\n--8<-- "(?P<path>examples/\w+\.py)"\n```')
-ARROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| `(\w+)` \|", re.MULTILINE)
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 SERVERS = {
     "adopt": {"sum_of_squares"},
     "asking": {"tidy_up", "book_flight", "count_primes"},
+    "celery_jobs": {"thumbnail"},
+    "durable": {"write_book"},
+    "jobs": {"disk_usage"},
     "mounted": {"greeting", "sum_of_squares"},
     "options": {"count_words", "send_letters"},
     "own_server": {"double", "sum_of_squares"},
+    "parcels": {"follow_up"},
+    "queues": {"train", "predict", "describe"},
+    "refunds": {"refund"},
+    "rendering": {"render"},
     "report_server": {"generate_report"},
+    "retrying": {"translate_page"},
     "secured": {"sum_of_squares"},
+    "trips": {"book_trip"},
+    "versions": {"article"},
 }
 """Each server under examples/, and its tools."""
 CLIENTS: Final = {"walkthrough"}
+TESTS: Final = {"test_my_store", "test_refunds", "test_versions"}
+"""Run by `test_examples.py`, like what the pages say of the servers; a store's by `testing/test_stores.py`."""
 MESSAGE = re.compile(r"^(?P<head>(?:POST|HTTP)[^{]*?)\n\n(?P<body>\{\n.*?^\})$", re.MULTILINE | re.DOTALL)
 PASSING = re.compile(r"tsk_\w{32}|\d{4}-\d\d-\d\dT[\d:.]+Z")
 
@@ -65,12 +75,12 @@ def test_every_python_block_of_a_page_is_a_file(page: Path) -> None:
     text = page.read_text("utf-8")
     included = [match["path"] for match in INCLUDED.finditer(text)]
     assert text.count("```python") == len(included)
-    assert all(Path(path).stem in {*SERVERS, *CLIENTS} for path in included)
+    assert all(Path(path).stem in {*SERVERS, *CLIENTS, *TESTS} for path in included)
 
 
 def test_no_example_is_left_out() -> None:
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert {name for name in examples if not name.startswith("conformance_")} == {*SERVERS, *CLIENTS}
+    assert {name for name in examples if not name.startswith("conformance_")} == {*SERVERS, *CLIENTS, *TESTS}
 
 
 def imported(name: str) -> ModuleType:
@@ -110,12 +120,6 @@ async def test_the_secured_example_knows_the_tokens_that_it_was_given() -> None:
     verifier = module.KnownTokens({"secret": {"client_id": "cli", "scopes": [], "subject": "ann"}})
     assert (await verifier.verify_token("secret")).subject == "ann"
     assert await verifier.verify_token("another") is None
-
-
-def test_the_documented_arrows_are_those_of_the_machine() -> None:
-    arrows = ARROW.findall((ROOT / "docs/lifecycle.md").read_text("utf-8"))
-    assert len(arrows) == len(set(arrows))
-    assert set(arrows) == {(str(status), str(event), str(target)) for (status, event), target in TRANSITIONS.items()}
 
 
 # -- a first task ------------------------------------------------------------------------------------------------------
@@ -215,3 +219,28 @@ async def test_a_preparation_asks_before_there_is_a_task() -> None:
             if result["resultType"] == "task":
                 result = (await client.until(result["taskId"]))["result"]
             assert text in result["content"][0]["text"]
+
+
+def said(task: dict[str, Any]) -> str:
+    """The text that a task came to."""
+    return task["result"]["content"][0]["text"]
+
+
+async def answered(client: RawClient, tool: str, arguments: dict[str, Any], content: dict[str, bool]) -> str:
+    """What a tool says in the end that asks a person once."""
+    task_id = await client.start(tool, arguments)
+    asked = await client.until(task_id, "input_required")
+    [key] = asked["inputRequests"]
+    await client.update(task_id, {key: {"action": "accept", "content": content}})
+    return said(await client.until(task_id))
+
+
+@pytest.mark.usefixtures("surroundings")
+async def test_a_book_is_written_in_steps_around_an_approval() -> None:
+    async with serving(imported("durable").mcp) as (http, url):
+        client = RawClient(http, url)
+        arguments = {"topic": "tea"}
+        refused = await answered(client, "write_book", arguments, {"approved": False})
+        assert refused == "Error executing tool write_book: The outline was not approved."
+        written = await answered(client, "write_book", arguments, {"approved": True})
+        assert written == "https://books.example/107"
