@@ -15,6 +15,9 @@ TIMEOUT = 50.0
 STORE = "--tasks 200 --turns 1 --finished 500 --claims 5"
 HTTP = "--turns 1 --seconds 0.1 --polled 10 --connections 4"
 PARKING = "--turns 1 --tasks 30 --warm-up 20 --connections 4"
+TIMERS = "--sleepers 20 --due 5 --over 0.5 --warm-up 5 --head-start 4"
+STEPS = "--turns 1 --alone 20 --together 3"
+TAKEOVER = "--turns 1 --tasks 8 --workers 2 --lease 2s --in-sight-only"
 
 
 def run(name: str, arguments: str, folder: Path) -> str:
@@ -31,6 +34,9 @@ def run(name: str, arguments: str, folder: Path) -> str:
         ("store", STORE, ["fsync", "create, group commit", "claim and complete, group commit", "claim, 500 finished"]),
         ("http", HTTP, ["bare SDK server", "create, no worker", "tasks/get, completed", "tasks/get, working"]),
         ("parking", PARKING, ["resident with 30 waiting", "growth", "store's files"]),
+        ("timers", TIMERS, ["late, p99", "resident with 20 asleep", "growth"]),
+        ("steps", STEPS, ["fsync after 4 KiB, p50", "step, one task, p99", "steps of 64 tasks at once"]),
+        ("takeover", TAKEOVER, ["lease 2s, process seen to be gone", "tasks of the killed worker"]),
     ],
 )
 def test_a_benchmark_prints_its_figures(name: str, arguments: str, figures: Sequence[str], tmp_path: Path) -> None:
