@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
-from typing import Final
+from typing import Any, Final
 
 from perdure import TaskContext, Tasks
 from perdure.domain.model import JSONObject
@@ -48,10 +48,10 @@ class Course:
     steps: int
     seconds: list[float] = field(default_factory=list[float])
     """Of each step of each task."""
-    started: float = 0.0
-    ended: float = 0.0
     start: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    started: float = 0.0
+    ended: float = 0.0
     at_start: int = 0
     at_end: int = 0
 
@@ -131,7 +131,7 @@ class Figures:
 
     async def measure(self, folder: Path, alone: int, together: int) -> None:
         turn = 0
-        while not all(figure.enough for figure in (self.fsyncs, self.alone, self.together)):
+        while not all(figure.enough for figure in self.figures):
             turn += 1
             report.say(f"turn {turn}")
             others = Others()
@@ -144,6 +144,10 @@ class Figures:
                 cpu = time.process_time() - cpu
                 self.together.add(others, Together(course.rate, cpu / (TASKS * together)))
 
+    @property
+    def figures(self) -> tuple[Turns[Any], ...]:
+        return (self.fsyncs, self.alone, self.together)
+
     def lines(self) -> Iterator[report.Line]:
         milliseconds, microseconds = "{:.2f} ms".format, "{:.0f} µs".format
         yield report.measured("fsync after 4 KiB, p50", report.spread(self.fsyncs.values(_cut(50)), milliseconds))
@@ -154,7 +158,7 @@ class Figures:
         yield report.at_least(f"steps of {TASKS} tasks at once", rates, TOGETHER_TARGET, "{:,.0f}/s".format)
         cpu = self.together.values(lambda turn: turn.cpu * 1e6)
         yield report.measured("  processor time of each", report.spread(cpu, microseconds))
-        yield report.measured("used by others meanwhile", noise([self.together]))
+        yield report.measured("used by others meanwhile", noise(self.figures))
 
 
 def _cut(percent: int) -> Callable[[list[float]], float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import perdure
+from perdure.testing.stores.suite import SUBJECTS
 
 ROOT: Final = Path(__file__).parents[1]
 SRC: Final = ROOT / "src"
@@ -19,6 +20,7 @@ IN_SDIST: Final = (
     "Makefile",
     "README.md",
     "bench/store.py",
+    "chaos/interpose.c",
     "constraints.txt",
     "docs/index.md",
     "examples/report_server.py",
@@ -34,6 +36,7 @@ def sources() -> set[str]:
     found = {path.relative_to(SRC).as_posix() for path in wanted}
     assert "perdure/py.typed" in found
     assert any(name.endswith(".sql") for name in found)
+    assert {f"perdure/testing/stores/{subject}.py" for subject in SUBJECTS} <= found
     return found
 
 

@@ -5,7 +5,7 @@ import inspect
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ SRC = Path(perdure.__file__).parent
 MAX_LINES = 450
 FOR_JSONSCHEMA = {"rfc3339_validator", "rfc3986_validator"}
 """Dependencies that only jsonschema imports, once it finds them."""
+SUITE = SRC / "testing" / "stores"
+"""The conformance suite for stores, which alone may need pytest (`perdure[testing]`)."""
 
 
 def modules(room: str = "") -> list[Path]:
@@ -29,6 +31,12 @@ def imported(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield node.module or ""
+
+
+def packages(paths: Iterable[Path]) -> set[str]:
+    """What they import of other people's."""
+    roots = {name.split(".")[0] for path in paths for name in imported(path)}
+    return roots - sys.stdlib_module_names - {"perdure"}
 
 
 @pytest.mark.parametrize("path", modules("domain"), ids=lambda path: path.name)
@@ -50,8 +58,13 @@ def test_no_room_imports_the_public_surface_which_is_made_of_the_rooms(path: Pat
 def test_the_dependencies_are_what_is_imported() -> None:
     project = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text())["project"]
     declared = {re.sub(r"[<>=\[ ].*", "", each).replace("-", "_") for each in project["dependencies"]}
-    roots = {name.split(".")[0] for path in modules() for name in imported(path)}
-    assert roots - sys.stdlib_module_names - {"perdure"} == declared - FOR_JSONSCHEMA
+    assert packages(path for path in modules() if path.parent != SUITE) == declared - FOR_JSONSCHEMA
+
+
+def test_the_suite_for_stores_is_what_the_extra_is_for() -> None:
+    extras = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert packages(SUITE.glob("*.py")) == {"pytest"}
+    assert [name.partition(">")[0] for name in extras["testing"]] == ["pytest"]
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SRC)))

@@ -1,7 +1,7 @@
 """Somebody who does the same as another at the same moment: the same answers, cancellations, outcomes and claims.
 
-In a process of its own, `python -m tests.store.contender URL NAME` says that its store is open, reads a `Contest` and
-prints its `Gains`, each as one line of JSON.
+In a process of its own, `python -m tests.store.contender URL NAME` says that its store is open, reads a `Contest`, says
+that it begins, and prints its `Gains`; each is one line.
 """
 
 import asyncio
@@ -59,6 +59,7 @@ async def main(url: str, name: str) -> None:
     await store.open()
     print("ready", flush=True)
     contest = json.loads(await asyncio.to_thread(sys.stdin.readline))
+    print("go", flush=True)
     print(json.dumps(await contend(store, name, contest)), flush=True)
     await store.close()
 

@@ -38,7 +38,7 @@ from perdure.testing.stores.support import (
 from tests.store.contender import Contest, Gains, contend
 from tests.support import PATIENCE
 
-ROUNDS: Final = 12
+ROUNDS: Final = 25
 """How often each thing is tried at once."""
 
 Verb = Callable[[], Awaitable[object]]
@@ -188,14 +188,19 @@ def locked(outside: sqlite3.Connection) -> bool:
 
 # -- the same at the same time -----------------------------------------------------------------------------------------
 
-Contender = Callable[[Contest], Awaitable[Gains]]
+Contender = Callable[[Contest], Awaitable[Awaitable[Gains]]]
+"""Comes back once the other has begun, with what there is to wait for."""
 
 
 @asynccontextmanager
 async def another_store(path: Path) -> AsyncGenerator[Contender]:
     store = SQLiteStore(f"sqlite:///{path}", VirtualClock())
     await store.open()
-    yield lambda contest: contend(store, "other", contest)
+
+    async def contender(contest: Contest) -> Awaitable[Gains]:
+        return asyncio.ensure_future(contend(store, "other", contest))
+
+    yield contender
     await store.close()
 
 
@@ -208,9 +213,13 @@ async def another_process(path: Path) -> AsyncGenerator[Contender]:
     assert stdin is not None
     assert stdout is not None
 
-    async def contender(contest: Contest) -> Gains:
-        stdin.write(json.dumps(contest).encode() + b"\n")
+    async def gains() -> Gains:
         return cast("Gains", json.loads(await stdout.readline()))
+
+    async def contender(contest: Contest) -> Awaitable[Gains]:
+        stdin.write(json.dumps(contest).encode() + b"\n")
+        assert await stdout.readline() == b"go\n"
+        return gains()
 
     try:
         assert await asyncio.wait_for(stdout.readline(), PATIENCE) == b"ready\n"
@@ -236,7 +245,7 @@ async def test_two_who_do_the_same_at_once_are_both_served_and_one_of_them_wins(
         "held": [(claim.task.id, claim.fence) for claim in held],
     }
     async with another(path) as contender, asyncio.timeout(PATIENCE):
-        mine, theirs = await asyncio.gather(contend(store, "one", contest), contender(contest))
+        mine, theirs = await asyncio.gather(contend(store, "one", contest), await contender(contest))
     for claim in claims:
         task = await store.get(ADA, claim.task.id)
         assert (task.status, task.version) == (Status.WORKING, 3)

@@ -11,8 +11,9 @@ import pytest
 
 from perdure.testing import stores
 from perdure.testing.stores import suite
-from tests.support import PATIENCE
 
+DEADLINE: Final = 50.0
+"""Seconds for one run of pytest with all that it starts: what a test may take here, but for a little."""
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "test_my_store.py"
 BROKEN: Final = """
 import pytest
@@ -54,7 +55,7 @@ async def python(*arguments: str, cwd: Path) -> tuple[int, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE):
             output, _ = await process.communicate()
     finally:
         if process.returncode is None:
@@ -76,13 +77,25 @@ def test_each_module_of_the_suite_is_a_part_of_it() -> None:
     assert {path.stem for path in folder.glob("*.py")} == {*suite.SUBJECTS, "__init__", "suite", "support"}
 
 
-async def test_the_example_passes_with_importlib_and_on_several_processes(tmp_path: Path) -> None:
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
     (tmp_path / "test_my_store.py").write_text(EXAMPLE.read_text("utf-8"), "utf-8")
-    code, output = await run(tmp_path, "--import-mode=importlib", "-p", "xdist.plugin", "-n", "2")
+    return tmp_path
+
+
+async def test_the_example_passes_and_is_all_of_the_suite(example: Path) -> None:
+    code, output = await run(example, "--import-mode=importlib")
     assert code == 0, output
     passed = re.search(r"^(\d+) passed in", output, re.MULTILINE)
     assert passed is not None, output
     assert int(passed[1]) > 400
+
+
+async def test_its_tests_are_the_same_for_several_processes(example: Path) -> None:
+    """xdist refuses to begin if two of its processes find other tests, or the same in another order."""
+    code, output = await run(example, "-p", "xdist.plugin", "-n", "2", "-k", "tenant")
+    assert code == 0, output
+    assert re.search(r"^\d+ passed in", output, re.MULTILINE), output
 
 
 async def test_a_store_that_breaks_its_promise_fails_and_the_report_says_what_was_compared(tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""Safeguards that are worth a test of their tests: without one of them, the ordinary suite fails.
+
+A mutant is our code with one safeguard less (`plugin`). For each, the tests that have to notice are named here, a few
+out of many, and run in a process of their own, with the mutant; all of them are run once without any as well, since a
+test that fails anyhow notices nothing.
+"""
+
+import asyncio
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+
+from tests.mutants import plugin
+from tests.support import PATIENCE
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Caught:
+    """What notices a mutant, and a part of what it says then."""
+
+    tests: tuple[str, ...]
+    says: str
+
+
+CAUGHT: Final = {
+    "fence": Caught(
+        ("tests/store/test_conformance.py::TestSQLiteStore::test_a_fence_that_no_longer_holds_writes_nothing",),
+        "DID NOT RAISE",
+    ),
+    "late_lock": Caught(
+        ("tests/store/test_locking.py::test_nobody_else_can_write_from_the_first_look_on",),
+        "AssertionError: assert ['",  # what was looked at while others might have written
+    ),
+    "task_first": Caught(
+        ("tests/store/test_locking.py::test_the_run_is_written_before_its_task",),
+        "AssertionError: assert ['task', 'run'] == ['run', 'task']",
+    ),
+    "unguarded_row": Caught(
+        ("tests/store/test_sqlite.py::test_a_task_that_somebody_ended_between_the_look_and_the_write_stays_as_it_is",),
+        "DID NOT RAISE",
+    ),
+    "arrow_out_of_an_end": Caught(
+        ("tests/domain/test_lifecycle.py::test_no_arrow_leaves_a_terminal_status",),
+        "AssertionError: assert not [<Status.COMPLETED: 'completed'>]",
+    ),
+}
+
+
+async def run(*arguments: str) -> tuple[int | None, str]:
+    """pytest over a selection of our suite, in a process of its own that loads no more than it needs."""
+    plugins = ("anyio.pytest_plugin", "pytest_timeout", "no:cacheprovider", "tests.mutants.plugin")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        *(part for name in plugins for part in ("-p", name)),
+        *arguments,
+        cwd=ROOT,
+        env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, output.decode()
+
+
+def test_it_is_said_of_each_mutant_what_notices_it() -> None:
+    assert set(CAUGHT) == set(plugin.MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", plugin.MUTANTS)
+async def test_a_mutant_is_noticed(mutant: str) -> None:
+    code, output = await run("--mutant", mutant, *CAUGHT[mutant].tests)
+    assert code == pytest.ExitCode.TESTS_FAILED, output
+    assert re.search(r"^\d+ failed(, \d+ passed)? in ", output, re.MULTILINE), output
+    assert CAUGHT[mutant].says in output
+
+
+async def test_without_a_mutant_the_same_tests_pass() -> None:
+    code, output = await run(*(test for caught in CAUGHT.values() for test in caught.tests))
+    assert code == pytest.ExitCode.OK, output
+    assert re.search(r"^\d+ passed in ", output, re.MULTILINE), output
+
+
+def test_a_mutant_that_changes_nothing_is_an_error() -> None:
+    module = ModuleType("module")
+    module.__dict__["TEXT"] = "a = ? AND b = ?"
+    for absent in ("c = ?", " = ?"):
+        with pytest.raises(pytest.UsageError, match="stale"):
+            plugin.change(module, "TEXT", absent, "")
+    with pytest.raises(pytest.UsageError, match="stale"):
+        plugin.rewrite(plugin, "change", '"BEGIN EXCLUSIVE"', '"BEGIN"')
