@@ -28,6 +28,7 @@ from perdure.domain.errors import (
     StoreUnusable,
     TaskNotFound,
 )
+from perdure.domain.handles import Handle
 from perdure.domain.limits import Limits
 from perdure.domain.model import Owner
 from perdure.domain.policy import Duration
@@ -36,7 +37,7 @@ from perdure.ops.app import Tasks
 from perdure.ops.serve import serve
 from perdure.store.base import Store
 from perdure.wire.context import TaskContext
-from perdure.wire.external import ExternalWork, Finished, Handle
+from perdure.wire.external import ExternalWork, Finished
 from perdure.wire.identity import Identify
 from perdure.wire.models import EXTENSION_VERSION
 from perdure.wire.questions import Answer, Elicit, ElicitUrl, ListRoots, Sample

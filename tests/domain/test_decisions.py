@@ -129,6 +129,14 @@ def test_nothing_that_clients_say_moves_a_task_that_is_over(over: Task, flag: bo
     assert lifecycle.on_answers(over, (QUESTION,)) is None
 
 
+# -- what work elsewhere says ------------------------------------------------------------------------------------------
+
+
+def test_what_work_elsewhere_says_is_shown_unless_the_task_asks_something() -> None:
+    assert lifecycle.on_tell(WORKING, "half way") == Report("half way")
+    assert lifecycle.on_tell(WAITING, "half way") is None
+
+
 # -- a whole life ------------------------------------------------------------------------------------------------------
 
 MAX_ATTEMPTS = 3

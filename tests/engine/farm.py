@@ -1,13 +1,14 @@
-"""Another system that owns work: takes it, keeps its ticket, and reports when told."""
+"""Another system that owns work: takes it, keeps its handle, and reports when told."""
 
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 from perdure.domain.errors import StepFailed
+from perdure.domain.handles import Handle
 from perdure.domain.journal import EntryState
 from perdure.domain.model import JSON, Completed, JSONObject, Outcome
+from perdure.engine.external import External, external
 from perdure.engine.run import Run
-from perdure.engine.steps import External, Ticket, external
 from perdure.store.base import Store
 from tests.engine.support import Work
 
@@ -19,21 +20,21 @@ class Farm:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.started: list[Ticket] = []
-        self.cancelled: list[Ticket] = []
+        self.started: list[Handle] = []
+        self.cancelled: list[Handle] = []
         self.on_start: Callable[[], Awaitable[None]] | None = None
 
-    async def start(self, ticket: Ticket) -> None:
-        self.started.append(ticket)
+    async def start(self, handle: Handle) -> None:
+        self.started.append(handle)
         if self.on_start is not None:
             await self.on_start()
 
-    async def cancel(self, ticket: Ticket) -> None:
-        self.cancelled.append(ticket)
+    async def cancel(self, handle: Handle) -> None:
+        self.cancelled.append(handle)
 
     async def report(self, result: JSON = "picture", state: EntryState = EntryState.DONE) -> None:
-        ticket = self.started[-1]
-        await self.store.settle(ticket.task_id, ticket.place, ticket.token, state, result)
+        handle = self.started[-1]
+        await self.store.settle(handle.task_id, handle.place, handle.token, state, result)
 
     def work(self, *, timeout_ms: int | None = None, cancel: bool = False) -> Work:
         """A tool that has something rendered there."""

@@ -186,6 +186,7 @@ class Stage:
         self.handler: Handler = work if isinstance(work, Coroutine | Thread) else Tool(work)
         self.pauses: list[float] = []
         self.pause: Callable[[float], Awaitable[None]] = self._pause
+        self.chance: Callable[[], float] = lambda: 0.0
         self.task: Task
         self.claim: Claim
         self._cleanup = cleanup
@@ -201,7 +202,13 @@ class Stage:
             await self.create()
         self.claim = await claim_as_another(self.store)
         return Execution(
-            self.store, self.handler, self.claim, cleanup=self._cleanup, limits=self._limits, pause=self.pause
+            self.store,
+            self.handler,
+            self.claim,
+            cleanup=self._cleanup,
+            limits=self._limits,
+            pause=self.pause,
+            chance=self.chance,
         )
 
     async def run(self) -> Task:

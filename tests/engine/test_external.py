@@ -8,8 +8,8 @@ from perdure.domain.errors import AlreadySettled, TaskNotFound
 from perdure.domain.journal import EntryState
 from perdure.domain.limits import Limits
 from perdure.domain.model import Completed, JSONObject, Outcome, Status
+from perdure.engine.external import External, external
 from perdure.engine.run import Run
-from perdure.engine.steps import External, external
 from perdure.store.base import Store
 from tests.engine.farm import BROKEN, Farm
 from tests.engine.rigged import Rigged
@@ -26,9 +26,9 @@ async def test_work_that_is_settled_later_wakes_the_run_that_waits_for_it(store:
         await farm.report()
         assert (await ended(store, task)).result == {"result": "picture"}
     assert len(farm.started) == 1
-    (ticket,) = farm.started
-    assert (ticket.task_id, ticket.place) == (task.id, "0")
-    assert len(ticket.token) >= 32
+    (handle,) = farm.started
+    assert (handle.task_id, handle.place) == (task.id, "0")
+    assert len(handle.token) >= 32
 
 
 async def test_a_run_that_waits_for_work_elsewhere_is_parked_and_not_due(store: Store) -> None:
@@ -149,9 +149,9 @@ async def test_a_forged_ticket_settles_nothing(store: Store) -> None:
     farm = Farm(store)
     stage = Stage(store, farm.work())
     await stage.run()
-    (ticket,) = farm.started
+    (handle,) = farm.started
     with pytest.raises(TaskNotFound):
-        await store.settle(ticket.task_id, ticket.place, "forged", EntryState.DONE, "picture")
+        await store.settle(handle.task_id, handle.place, "forged", EntryState.DONE, "picture")
     assert not await stage.is_due()
 
 

@@ -7,9 +7,10 @@ import pytest
 from perdure.domain.errors import AlreadySettled
 from perdure.domain.model import JSON, JSONObject, Outcome, Status
 from perdure.engine.execution import Execution
+from perdure.engine.external import External, external
 from perdure.engine.handler import Again
 from perdure.engine.run import Run, Stop
-from perdure.engine.steps import External, Step, external, step
+from perdure.engine.steps import Step, step
 from perdure.store.base import Store
 from tests.engine.farm import Farm
 from tests.engine.rigged import Rigged

@@ -6,13 +6,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from perdure.domain.errors import LeaseLost
+from perdure.domain.handles import Handle
 from perdure.domain.journal import EntryState
 from perdure.domain.model import JSON, JSONObject, Outcome, Status
 from perdure.domain.retry import Retry
 from perdure.domain.timeline import EventKind
+from perdure.engine.external import External, external
 from perdure.engine.handler import Again
 from perdure.engine.run import Run, Stop
-from perdure.engine.steps import External, Step, Ticket, external, step
+from perdure.engine.steps import Step, step
 from perdure.store.base import Store
 from tests.engine.support import (
     Stage,
@@ -33,7 +35,7 @@ Verb = Callable[[Run], Awaitable[object]]
 called: list[str] = []
 
 
-async def _start(ticket: Ticket) -> None:
+async def _start(handle: Handle) -> None:
     called.append("start")
 
 
@@ -194,7 +196,7 @@ async def test_a_shutdown_does_not_release_what_somebody_else_has(store: Store) 
 
 
 async def test_external_work_that_a_lost_run_would_give_up_is_given_up_once(store: Store, clock: VirtualClock) -> None:
-    """To settle needs the ticket and no lease: the one that was taken over may be first, and the other one finds it."""
+    """To settle needs the handle and no lease: the one that was taken over may be first, and the other one finds it."""
 
     async def work(run: Run, params: JSONObject) -> Outcome:
         await external(run, External("render", _start, timeout_ms=1000))

@@ -5,10 +5,12 @@ import logging
 import pytest
 
 from perdure.domain.errors import AlreadySettled, LeaseLost, StepFailed
+from perdure.domain.handles import Handle
 from perdure.domain.journal import EntryState, Verb
 from perdure.domain.model import Completed, JSONObject, Outcome, Status
+from perdure.engine.external import External, Poll, Settlement, external
 from perdure.engine.run import Run
-from perdure.engine.steps import External, Poll, Settlement, Ticket, external, failure
+from perdure.engine.steps import failure
 from perdure.store.base import Store
 from tests.engine.support import Stage, Work, value
 from tests.store.support import ADA, VirtualClock
@@ -23,17 +25,17 @@ class Oracle:
     def __init__(self) -> None:
         self.answer: Settlement | Exception | None = None
         self.looks = 0
-        self.started: list[Ticket] = []
-        self.cancelled: list[Ticket] = []
+        self.started: list[Handle] = []
+        self.cancelled: list[Handle] = []
 
-    async def start(self, ticket: Ticket) -> None:
-        self.started.append(ticket)
+    async def start(self, handle: Handle) -> None:
+        self.started.append(handle)
 
-    async def cancel(self, ticket: Ticket) -> None:
-        self.cancelled.append(ticket)
+    async def cancel(self, handle: Handle) -> None:
+        self.cancelled.append(handle)
 
-    async def look(self, ticket: Ticket) -> Settlement | None:
-        assert ticket == self.started[0]
+    async def look(self, handle: Handle) -> Settlement | None:
+        assert handle == self.started[0]
         self.looks += 1
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -114,8 +116,8 @@ async def test_a_failure_that_a_look_finds_is_the_works(store: Store, clock: Vir
 async def test_a_report_comes_first_and_nobody_looks_any_more(store: Store, oracle: Oracle) -> None:
     stage = Stage(store, oracle.work())
     await stage.run()
-    (ticket,) = oracle.started
-    await store.settle(ticket.task_id, ticket.place, ticket.token, EntryState.DONE, "reported")
+    (handle,) = oracle.started
+    await store.settle(handle.task_id, handle.place, handle.token, EntryState.DONE, "reported")
     assert await stage.result() == {"result": "reported", "then": "done"}
     assert oracle.looks == 0
 
@@ -123,8 +125,8 @@ async def test_a_report_comes_first_and_nobody_looks_any_more(store: Store, orac
 async def test_a_report_that_comes_while_somebody_looks_counts(
     store: Store, clock: VirtualClock, oracle: Oracle
 ) -> None:
-    async def look(ticket: Ticket) -> Settlement | None:
-        await store.settle(ticket.task_id, ticket.place, ticket.token, EntryState.DONE, "reported")
+    async def look(handle: Handle) -> Settlement | None:
+        await store.settle(handle.task_id, handle.place, handle.token, EntryState.DONE, "reported")
         return FINISHED
 
     oracle.look = look
@@ -152,9 +154,9 @@ async def test_work_that_is_given_up_is_told_so(store: Store, clock: VirtualCloc
     clock.advance(10_000)
     assert await stage.result() == {"result": "TimeoutError: 'render' did not report in time", "then": "done"}
     assert oracle.cancelled == oracle.started
-    (ticket,) = oracle.started
+    (handle,) = oracle.started
     with pytest.raises(AlreadySettled):
-        await store.settle(ticket.task_id, ticket.place, ticket.token, EntryState.DONE, "too late")
+        await store.settle(handle.task_id, handle.place, handle.token, EntryState.DONE, "too late")
 
 
 async def test_a_run_that_another_wait_woke_does_not_look_before_its_time(
@@ -210,7 +212,7 @@ async def test_a_lost_lease_is_no_failure_of_the_look(store: Store, clock: Virtu
 
 async def test_no_durable_verb_can_be_used_in_a_look(store: Store, clock: VirtualClock, oracle: Oracle) -> None:
     async def work(run: Run, params: JSONObject) -> Outcome:
-        async def look(ticket: Ticket) -> Settlement | None:
+        async def look(handle: Handle) -> Settlement | None:
             await run.sleep(1)
             return FINISHED
 

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from perdure.domain.handles import Handle
 from perdure.domain.model import JSON, JSONObject, Outcome, Status
+from perdure.engine.external import External, external
 from perdure.engine.run import Run
-from perdure.engine.steps import External, Step, Ticket, external, step
+from perdure.engine.steps import Step, step
 from perdure.store.base import Store
 from tests.engine.rigged import Rigged
 from tests.engine.support import Stage, Tool, answer, ask, done, question, value
@@ -62,7 +64,7 @@ def crossed(run: Run) -> Awaitable[object]:
     return run.gather([b(run), a(run)])
 
 
-async def _start(ticket: Ticket) -> None:
+async def _start(handle: Handle) -> None:
     pass
 
 

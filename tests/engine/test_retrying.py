@@ -5,12 +5,14 @@ import asyncio
 import pytest
 
 from perdure.domain.errors import StepFailed
+from perdure.domain.handles import Handle
 from perdure.domain.journal import EntryState
 from perdure.domain.model import JSON, Completed, JSONObject, Outcome, Status
 from perdure.domain.timeline import EventKind
+from perdure.engine.external import External, external
 from perdure.engine.handler import Again
 from perdure.engine.run import Run
-from perdure.engine.steps import External, Step, Ticket, external, step
+from perdure.engine.steps import Step, step
 from perdure.store.base import Store
 from tests.engine.farm import BROKEN
 from tests.engine.rigged import Rigged
@@ -110,11 +112,11 @@ async def test_an_answer_is_kept_though_the_step_before_its_question_is_done_aga
 
 
 async def test_external_work_that_failed_is_begun_anew_under_another_ticket(store: Store, clock: VirtualClock) -> None:
-    tickets: list[Ticket] = []
+    handles: list[Handle] = []
 
-    async def start(ticket: Ticket) -> None:
-        tickets.append(ticket)
-        if len(tickets) == 1:
+    async def start(handle: Handle) -> None:
+        handles.append(handle)
+        if len(handles) == 1:
             raise ConnectionError
 
     async def work(run: Run, params: JSONObject) -> Outcome | Again:
@@ -124,15 +126,15 @@ async def test_external_work_that_failed_is_begun_anew_under_another_ticket(stor
             return Again(1, str(failed), failed.places)
 
     stage = Stage(store, work)
-    await stage.run()  # the start fails: the work was never begun, and keeps its ticket
+    await stage.run()  # the start fails: the work was never begun, and keeps its handle
     clock.advance(1)
     await stage.run()
-    assert tickets[0] == tickets[1]
-    await store.settle(tickets[1].task_id, tickets[1].place, tickets[1].token, EntryState.FAILED, BROKEN)
+    assert handles[0] == handles[1]
+    await store.settle(handles[1].task_id, handles[1].place, handles[1].token, EntryState.FAILED, BROKEN)
     await stage.run()
     clock.advance(1)
     await stage.run()
-    assert tickets[2].token != tickets[1].token
+    assert handles[2].token != handles[1].token
 
 
 async def test_failures_and_deaths_are_counted_apart(store: Store, clock: VirtualClock) -> None:

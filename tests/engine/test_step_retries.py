@@ -53,6 +53,14 @@ async def test_short_waits_between_tries_are_waited_out_in_memory(store: Store) 
     assert stage.pauses == [0.1, 0.2, 0.4]
 
 
+async def test_the_jitter_of_each_wait_is_drawn_from_what_the_run_was_given(store: Store) -> None:
+    stage = Stage(store, retried(Flaky(3), Retry(4, backoff="100ms", factor=1, jitter=0.5)))
+    drawn = iter((0.0, 0.5, 0.8))
+    stage.chance = lambda: next(drawn)
+    assert await stage.result() == {"value": 4}
+    assert stage.pauses == [0.1, 0.075, 0.06]
+
+
 async def test_a_wait_of_more_than_a_second_parks_the_run(store: Store, clock: VirtualClock) -> None:
     call = Flaky(2)
     stage = Stage(store, retried(call, LONG))

@@ -15,10 +15,11 @@ from perdure import ConfigurationError, Limits, Tasks
 from perdure.domain.journal import EntryState
 from perdure.store.sqlite import SQLiteStore
 from perdure.wire.callbacks import Callbacks
+from tests.domain.test_handles import NO_HANDLES, TASK, TOKEN
 from tests.wire.elsewhere import Elsewhere
 from tests.wire.envelopes import JSON
 from tests.wire.support import Client, Stage, hosting, stage
-from tests.wire.test_external import NO_HANDLES, TASK, TOKEN, text
+from tests.wire.test_external import text
 
 MIB = 1 << 20
 UNKNOWN = (401, b'{"error":"Unknown handle"}')

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from perdure.domain.errors import ConfigurationError
+from perdure.domain.handles import Handle
 from perdure.domain.policy import Duration, milliseconds
 from perdure.wire.context import TaskContext
-from perdure.wire.external import Finished, Handle
+from perdure.wire.external import Finished
 
 __all__ = ["Signature", "job_id", "look", "revoke", "run_celery", "send"]
 
@@ -116,6 +117,7 @@ def send(signature: Signature, expires: float | None, handle: Handle) -> None:
 
 
 def look(signature: Signature, handle: Handle) -> Finished | None:
+    """How it ended; None while Celery does not say that it has."""
     found = signature.app.AsyncResult(job_id(handle))
     match found.state:
         case "SUCCESS":
@@ -130,6 +132,7 @@ def look(signature: Signature, handle: Handle) -> Finished | None:
 
 
 def revoke(signature: Signature, handle: Handle) -> None:
+    """Give it up, also if a worker runs it already."""
     signature.app.control.revoke(job_id(handle), terminate=True)
 
 

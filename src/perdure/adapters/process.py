@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from perdure.domain.errors import ConfigurationError
+from perdure.domain.handles import Handle
 from perdure.domain.policy import Duration, milliseconds
 from perdure.engine.lease import gone
 from perdure.wire.context import TaskContext
-from perdure.wire.external import Finished, Handle
+from perdure.wire.external import Finished
 
 from . import child
 
@@ -151,6 +152,7 @@ def start(base: Path, job: dict[str, Any], handle: Handle) -> None:
 
 
 def look(base: Path, handle: Handle) -> Finished | None:
+    """How the job ended; None while it goes on."""
     folder = folder_of(base, handle)
     status = _read(folder / child.STATUS)
     if status is None:
@@ -167,6 +169,7 @@ def look(base: Path, handle: Handle) -> Finished | None:
 
 
 def stop(base: Path, handle: Handle) -> None:
+    """Give the job up, whether it goes on, has ended, or has not begun, which it then never will."""
     folder = folder_of(base, handle)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if child.claim(folder, {"cancelled": True}):

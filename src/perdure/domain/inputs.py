@@ -37,7 +37,7 @@ def _issued(key: str, new: Asked, now: int) -> InputRequest:
 
 
 def accept(questions: Questions, responses: Mapping[str, JSON]) -> dict[str, InputRequest]:
-    """The entries that `responses` answer: outstanding ones only; unknown, answered and superseded keys are ignored."""
+    """The questions that `responses` answer: outstanding ones only. Unknown, answered, superseded keys are ignored."""
     return {
         key: replace(questions[key], state=InputState.ANSWERED, response=response)
         for key, response in responses.items()
@@ -56,7 +56,7 @@ def unanswered(questions: Questions, now: int) -> dict[str, InputRequest]:
 
 def outstanding(questions: Questions) -> tuple[InputRequest, ...]:
     """The open questions, in the order of asking."""
-    return tuple(entry for entry in questions.values() if entry.state is InputState.OUTSTANDING)
+    return tuple(question for question in questions.values() if question.state is InputState.OUTSTANDING)
 
 
 def closed(questions: Questions, keys: Iterable[str]) -> dict[str, InputRequest] | None:

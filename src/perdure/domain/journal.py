@@ -23,7 +23,7 @@ from hmac import compare_digest
 from .errors import AlreadySettled, JournalMismatch, TaskNotFound
 from .model import JSON, Asked, InputRequest
 
-__all__ = ["Entry", "EntryState", "Journal", "Replay", "Scope", "Verb", "Waits", "settled", "undone"]
+__all__ = ["Entry", "EntryState", "Journal", "Replay", "Scope", "Verb", "Waits", "in_order", "settled", "undone"]
 
 
 class Verb(StrEnum):
@@ -169,7 +169,7 @@ class Replay:
             JournalMismatch: it has not.
         """
         if self._left:
-            place = min(self._left, key=_order)
+            place = min(self._left, key=in_order)
             raise JournalMismatch(place, f"has {self._entries[place]}", "ended without coming there")
 
 
@@ -208,6 +208,25 @@ def undone(places: Iterable[str], failed: str) -> frozenset[str]:
     )
 
 
+def _undone_from(failed: str) -> Iterable[tuple[str, int]]:
+    """For each scope around a failed step, the first number in it that is done again."""
+    scope, slash, number = failed.rpartition("/")
+    yield scope + slash, int(number)
+    while scope:
+        gather = scope.rpartition(".")[0]
+        scope, slash, number = gather.rpartition("/")
+        yield scope + slash, int(number) + 1
+
+
+def _first(rest: str) -> int:
+    return int(rest.split("/", 1)[0].split(".", 1)[0])
+
+
+def in_order(place: str) -> list[list[int]]:
+    """A key to sort places by, as the code comes by them: 3, 3.0/0, 3.0/1, 3.1/0, 4, 10."""
+    return [[int(number) for number in part.split(".")] for part in place.split("/")]
+
+
 def settled(entry: Entry | None, token: str, state: EntryState, value: JSON) -> Entry | None:
     """External work at its end, as its entry says it from then on; None if that was said before, in the same words.
 
@@ -233,21 +252,3 @@ def _admits(entry: Entry, token: str) -> bool:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def _undone_from(failed: str) -> Iterable[tuple[str, int]]:
-    """For each scope around a failed step, the first number in it that is done again."""
-    scope, slash, number = failed.rpartition("/")
-    yield scope + slash, int(number)
-    while scope:
-        gather = scope.rpartition(".")[0]
-        scope, slash, number = gather.rpartition("/")
-        yield scope + slash, int(number) + 1
-
-
-def _first(rest: str) -> int:
-    return int(rest.split("/", 1)[0].split(".", 1)[0])
-
-
-def _order(place: str) -> list[list[int]]:
-    return [[int(number) for number in part.split(".")] for part in place.split("/")]

@@ -44,6 +44,7 @@ __all__ = [
     "on_death",
     "on_free",
     "on_park",
+    "on_tell",
 ]
 
 INTERNAL_ERROR: Final = -32603
@@ -225,6 +226,11 @@ def on_park(
     if task.cancel_requested and not minded:
         return Finish(Cancelled())
     return Ask(outstanding) if outstanding and not ready else None
+
+
+def on_tell(task: Task, message: str) -> Report | None:
+    """Work elsewhere says how far it is. None: the task asks something just now, and its client is to see that."""
+    return Report(message) if task.status is Status.WORKING else None
 
 
 def on_free(task: Task) -> Finish | None:

@@ -73,7 +73,7 @@ class Planner:
         names = self._in_order(handlers)
         bounded = [queue for queue, most in (self.queues or {}).items() if most is not None]
         for queue in (*bounded, None):
-            group = [name for name in names if (_queue_of(handlers, name, bounded)) == queue]
+            group = [name for name in names if _queue_of(handlers, name, bounded) == queue]
             limit = min(self.free, self._free_in(queue, handlers))
             demands = tuple(self._demands(handlers, group, limit))
             if demands:

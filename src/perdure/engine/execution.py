@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable
 
 from perdure.domain.errors import LeaseLost, NotStorable, PerdureError, StoreUnavailable
@@ -34,7 +35,8 @@ logger = logging.getLogger(__name__)
 class Execution:
     """Runs the work of one claim. To be made on the event loop; the work begins at once.
 
-    `cleanup`: seconds that the work has for its end once it was told to stop.
+    `cleanup`: seconds that the work has for its end once it was told to stop. `limits`, `pause`, `chance`: as
+    `Run`.
     """
 
     def __init__(
@@ -46,8 +48,9 @@ class Execution:
         cleanup: float,
         limits: Limits | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
     ) -> None:
-        self.run = Run(store, claim, limits, pause)
+        self.run = Run(store, claim, limits, pause, chance)
         self.run.on_unshielded = self._deliver_held_back
         self._store = store
         self._handler = handler
@@ -101,7 +104,7 @@ class Execution:
             await self._wait()
             outcome = self._outcome()
             if self.run.stop is not Stop.LOST:
-                await patience.persist(lambda: self._settle(outcome))
+                await patience.persist(lambda: self._write_outcome(outcome))
         except LeaseLost:
             self.run.end(Stop.LOST)
         counted = self.run.stop is not Stop.LOST
@@ -135,21 +138,22 @@ class Execution:
             case _:
                 return self._work.result() if self._work.done() and not self._work.cancelled() else None
 
-    async def _settle(self, outcome: Outcome | Again | None) -> None:
+    async def _write_outcome(self, outcome: Outcome | Again | None) -> None:
+        """Write it, or else that it could not be stored: a task must come to some end."""
         try:
             await self._write(outcome)
         except (LeaseLost, StoreUnavailable):
             raise
         except PerdureError as error:
-            await self._store.finish(self.claim, internal_error(str(error)))
+            await self._store.finish(self.claim, _internal_error(str(error)))
         except Exception:  # the boundary around one task's outcome: let through, it would end the worker
             logger.exception("what task number %d came to could not be stored", self.claim.seq)
-            await self._store.finish(self.claim, internal_error("Internal error"))
+            await self._store.finish(self.claim, _internal_error("Internal error"))
 
     async def _write(self, outcome: Outcome | Again | None) -> None:
         run, store, claim = self.run, self._store, self.claim
         if run.bug is not None:
-            await store.finish(claim, internal_error(str(run.bug)))
+            await store.finish(claim, _internal_error(str(run.bug)))
         elif isinstance(outcome, Again):
             await store.retry(claim, outcome.delay_ms, outcome.note, failed=outcome.failed)
         elif run.parked and run.stop is not Stop.TIMEOUT and not self._work.cancelled():
@@ -175,18 +179,18 @@ async def _guarded(handler: Handler, run: Run, params: JSONObject) -> Outcome | 
     try:
         return await handler(run, params)
     except LeaseLost:
-        return internal_error("Internal error")  # which the store will refuse, for the same reason
+        return _internal_error("Internal error")  # which the store will refuse, for the same reason
     except BaseException as error:
         if run.stopping and isinstance(error, asyncio.CancelledError):
             raise
         if run.parked or run.bug:  # `Parked`, or what became of it on its way out (a task group wraps it)
             return None
         if isinstance(error, NotStorable):
-            return internal_error(str(error))
+            return _internal_error(str(error))
         logger.exception("the handler of task number %d raised", run.claim.seq)
-        return internal_error("Internal error")
+        return _internal_error("Internal error")
 
 
-def internal_error(message: str) -> Failed:
+def _internal_error(message: str) -> Failed:
     """The failure of a task that did not come to an end of its own."""
     return Failed(Failure(INTERNAL_ERROR, message), message)

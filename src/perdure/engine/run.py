@@ -15,6 +15,7 @@ A store that is unavailable for a while is no concern of the work's: the verbs w
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -74,7 +75,8 @@ class _Spot:
 class Run:
     """What the work sees of its task. Used from the event loop only.
 
-    `pause` waits for some seconds where a wait is too short to park for.
+    `pause` waits for some seconds where a wait is too short to park for. `chance` draws a number in [0, 1), for the
+    jitter of a retry.
     """
 
     def __init__(
@@ -83,15 +85,17 @@ class Run:
         claim: Claim,
         limits: Limits | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self.store = store
         self.claim = claim
         self.limits = limits or Limits()
         self.pause = pause
+        self.chance = chance
         self.bug: PerdureError | None = None
         """What the work did wrong and can't be mended by going on. Noted, since the work may swallow what it raises."""
         self.stop: Stop | None = None
-        """Set once somebody wants the run to stop. The first reason counts, but for LOST, which overrides any."""
+        """Set once somebody wants the run to stop: the reason that counts by now, which is `Execution`'s to say."""
         self.cancelled = claim.task.cancel_requested
         """Whether somebody asked the task to stop. How the work then ends decides how the task does."""
         self.shielded = 0
@@ -114,7 +118,7 @@ class Run:
     # -- what the worker asks ------------------------------------------------------------------------------------------
 
     def end(self, why: Stop) -> None:
-        """Note that the run is to end. Later reasons override earlier ones, but a task that was cancelled stays so."""
+        """Note that the run is to end, in place of the reason before. A task that was cancelled stays so."""
         self.stop = why
         self.cancelled = self.cancelled or why is Stop.CANCEL
 
@@ -156,6 +160,7 @@ class Run:
             Parked: some are open. Let it pass.
             InputKeyReused: a key stands for another question already.
             JournalMismatch: something else was done here before.
+            ConfigurationError: this is inside a step.
         """
         replay = await self._load()
         place = self._next_place(Verb.ASK)
@@ -179,7 +184,8 @@ class Run:
 
         Raises:
             Parked: the time has not come. Let it pass.
-            JournalMismatch: something else was done here before.
+            JournalMismatch, LimitExceeded, ConfigurationError: as `come_by`.
+            LeaseLost: this run no longer counts.
         """
         spot = await self.come_by(Verb.SLEEP)
         if spot.entry is None:
@@ -204,7 +210,7 @@ class Run:
 
         Raises:
             Parked: some have to wait, and none failed. Let it pass.
-            JournalMismatch: something else was done here before.
+            JournalMismatch, LimitExceeded, ConfigurationError: as `come_by`.
         """
         try:
             spot = await self.come_by(Verb.GATHER)
@@ -261,7 +267,7 @@ class Run:
 
         Raises:
             JournalMismatch: something else was done here before.
-            LimitExceeded: the name is too long, or the journal.
+            LimitExceeded: the name is too long, or the journal is full.
             ConfigurationError: this is inside a step.
         """
         if len(name) > self.limits.step_name:

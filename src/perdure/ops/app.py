@@ -226,6 +226,9 @@ class Tasks(TasksExtension):
         `options` are those of `MCPServer`; `lifespan` is your own, and what it yields is `task.lifespan_context` in a
         tool. A server that you make yourself needs no more than `MCPServer(name, extensions=[tasks],
         middleware=[tasks.middleware], lifespan=tasks.lifespan)`.
+
+        Raises:
+            ConfigurationError: these tasks have a server already.
         """
         server = Server(name, **self.wiring(lifespan, options))
         server.tasks = self
@@ -287,7 +290,8 @@ class Tasks(TasksExtension):
         Raises:
             InvalidDuration: a duration is unreadable, zero or negative.
             ConfigurationError: an option has a value that it can't have, or the function can't be a task tool as it
-                stands.
+                stands; or there is a task tool of that name already.
+            TypeError: it was written without parentheses.
         """
         if callable(name):
             raise TypeError("Use @tasks.tool() instead of @tasks.tool")

@@ -6,7 +6,6 @@ tokens and messages of tools never get that far.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ import anyio
 
 from perdure.domain import ids
 from perdure.domain.errors import PerdureError
+from perdure.domain.journal import in_order
 from perdure.domain.model import Session
 from perdure.domain.policy import is_timer
 from perdure.domain.timeline import Inspection, Queue, RunState
@@ -106,7 +106,7 @@ def _queue(queue: Queue) -> Plain:
 
 def _task(found: Inspection) -> Plain:
     task, journal = found.task, found.journal
-    entries = sorted(journal.entries.values(), key=lambda entry: _in_order(entry.place))
+    entries = sorted(journal.entries.values(), key=lambda entry: in_order(entry.place))
     return {
         "task": task.id,
         "handler": task.operation.handler,
@@ -145,11 +145,6 @@ def _state(run: RunState) -> str:
     if run.session is not None:
         return "held"
     return "waiting" if run.due_at is None or is_timer(run.due_at) else "ready"
-
-
-def _in_order(place: str) -> list[int]:
-    """As the code comes by the places: 3, 3.0/0, 3.0/1, 3.1/0, 4, 10."""
-    return [int(number) for number in re.split(r"[./]", place)]
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

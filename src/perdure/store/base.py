@@ -21,7 +21,7 @@ safe to call again. A verb that is cancelled while it waits may still happen.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
@@ -40,7 +40,10 @@ from perdure.domain.model import (
 )
 from perdure.domain.timeline import Inspection, Queue
 
-__all__ = ["Listener", "Store", "Unsubscribe"]
+__all__ = ["PROMOTED", "Listener", "Store", "Unsubscribe"]
+
+PROMOTED: Final = 500
+"""How many timers one `claim` makes due at most, so that a crowd of them is no long transaction."""
 
 Listener = Callable[[Change], None]
 """Called on the event loop after a change was committed. Must not block or raise."""
@@ -172,7 +175,7 @@ class Store(Protocol):
         They come in the order of `demands`, which is the caller's order of priority. Within a handler the tenants are
         served in turn, beginning after the one that the demand names and going round in the order of their names, an
         equal share each; within a tenant the run that has been due longest is first. Timers whose instant has come, up
-        to 500 a call, count as due since then.
+        to `PROMOTED` a call, count as due since then.
 
         A claimed task is `working`. Questions whose time has run out are superseded by then, each an event of the
         timeline.

@@ -13,7 +13,7 @@ from typing import cast
 from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON, JSONObject
 
-__all__ = ["MAX_DEPTH", "decode", "decode_object", "encode", "plain"]
+__all__ = ["MAX_DEPTH", "decode", "decode_object", "encode", "mended", "plain"]
 
 MAX_DEPTH = 100
 """Levels of nesting.
@@ -70,6 +70,11 @@ def plain(text: str) -> str:
     if not text.isascii():  # as most text is, which then needs no closer look
         encode(text)
     return text
+
+
+def mended(text: str) -> str:
+    """`text` with a question mark for each lone surrogate: for words about an error, which must not fail in turn."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def decode(text: str) -> JSON:

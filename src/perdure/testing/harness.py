@@ -35,8 +35,11 @@ from .crashing import Crash, Fate, mortal
 __all__ = ["Harness", "TaskView", "crash_everywhere"]
 
 _FOREVER: Final = 1000 * 366 * 86_400_000
+"""The lease of the harness, in milliseconds: time that is moved by years must not let it lapse."""
 _MOST_RUNS: Final = 10_000
 """How many runs one call of the harness may set off: more means that something never comes to rest."""
+_ENVELOPES: Final = frozenset({"action", "role", "roots"})
+"""What the three kinds of responses are known by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class TaskView:
     @property
     def questions(self) -> dict[str, JSONObject]:
         """The open questions, by key, as the client gets them."""
-        return {entry.key: entry.request for entry in self.inspection.task.inputs}
+        return {question.key: question.request for question in self.inspection.task.inputs}
 
     @property
     def result(self) -> CallToolResult:
@@ -231,7 +234,7 @@ class Harness:
 
     async def _execute(self, claim: Claim) -> None:
         handler = self._tasks.handlers[claim.task.operation.handler]
-        execution = Execution(self._worker, handler, claim, cleanup=0.5, pause=self._pause)
+        execution = Execution(self._worker, handler, claim, cleanup=0.5, pause=self._pause, chance=_no_jitter)
         self._fate.on_death = execution.abandon
         with suppress(Crash):  # which is how it comes out of the write of what the run came to
             await execution.see_through()
@@ -279,6 +282,11 @@ async def crash_everywhere(make: Callable[..., Harness], scenario: Callable[[Har
     return writes * 2
 
 
+def _no_jitter() -> float:
+    """Each wait of a retry is as long as it may be, and the same in every play."""
+    return 0.0
+
+
 def _id(task: TaskView | str) -> str:
     return task if isinstance(task, str) else task.id
 
@@ -287,7 +295,3 @@ def _response(value: JSON) -> JSON:
     if isinstance(value, dict) and not _ENVELOPES & value.keys():
         return cast("JSON", {"action": "accept", "content": value})
     return value
-
-
-_ENVELOPES: Final = frozenset({"action", "role", "roots"})
-"""What the three kinds of responses are known by."""

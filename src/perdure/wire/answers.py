@@ -81,7 +81,7 @@ def check(questions: Iterable[InputRequest], responses: Mapping[str, Any]) -> di
     Raises:
         MCPError: -32602 with the reason: one of them does not fit its question.
     """
-    chosen = {entry.key: entry.request for entry in questions if entry.key in responses}
+    chosen = {question.key: question.request for question in questions if question.key in responses}
     for key, request in chosen.items():
         reason = _misfit(request, responses[key])
         if reason is not None:

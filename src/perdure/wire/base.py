@@ -18,8 +18,9 @@ from perdure.domain.errors import ConfigurationError, InputKeyReused
 from perdure.domain.model import JSON, Asked, InputRequest, InputState, Owner
 from perdure.domain.policy import Duration, milliseconds
 from perdure.domain.retry import NEVER, Retry
+from perdure.engine.external import external
 from perdure.engine.run import Run
-from perdure.engine.steps import Step, external, step
+from perdure.engine.steps import Step, step
 from perdure.store.codec import plain
 
 from .capabilities import kind_of, unsupported_input

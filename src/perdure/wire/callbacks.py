@@ -22,8 +22,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from perdure.domain.errors import AlreadySettled, LimitExceeded, NotStorable, StoreUnavailable, TaskNotFound
+from perdure.domain.handles import Handle
 
-from .external import ExternalWork, Handle
+from .external import ExternalWork
 
 __all__ = ["Callbacks"]
 

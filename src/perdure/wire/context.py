@@ -52,10 +52,18 @@ class TaskContext(BaseContext):
     is used up then, so ask again under another. With a `timeout`, the tool goes on without an answer once that time has
     passed since the question was asked first: the answer's action is "timeout", and what has no action is None. The key
     is used up then as well, and what is answered later is ignored.
+
+    Every durable verb raises `JournalMismatch` if the task's journal has something else at this place, and
+    `ConfigurationError` within a step; both fail the task. It raises `InvalidDuration` for a duration that is
+    unreadable, zero or negative, and, where it leaves an entry in the journal, `LimitExceeded` if that is full.
     """
 
     async def report(self, message: str) -> None:
-        """Show `message` as the task's status message. It may be shown to people; it replaces the one before."""
+        """Show `message` as the task's status message. It may be shown to people; it replaces the one before.
+
+        Raises:
+            NotStorable: it is no valid Unicode.
+        """
         await self._report(message)
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:

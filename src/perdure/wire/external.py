@@ -1,8 +1,8 @@
-"""What other systems say about work that a task waits for, and the handle by which they may.
+"""What other systems say about work that a task waits for, and how a tool describes work that it hands over.
 
-A handle names one piece of work and proves that its bearer was given it: whoever has the text may settle that work,
-once, and do nothing else. It takes no server: any process that has the store can say what there is to say, and the
-worker that runs the task finds it there. `callbacks` puts the same verbs behind HTTP.
+Whoever has the handle of some work (`domain/handles.py`) may settle that, once, and do nothing else. It takes no
+server: any process that has the store can say what there is to say, and the worker that runs the task finds it there.
+`callbacks` puts the same verbs behind HTTP.
 
 Nothing here tells whether a handle is made up, another task's, or of a task that was purged. Those are one answer
 (contract 6).
@@ -11,78 +11,35 @@ Nothing here tells whether a handle is made up, another task's, or of a task tha
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from perdure.domain import ids
-from perdure.domain.errors import LimitExceeded, MalformedTaskId, NotStorable, TaskNotFound
+from perdure.domain.errors import LimitExceeded, NotStorable
+from perdure.domain.handles import Handle
 from perdure.domain.journal import EntryState
 from perdure.domain.limits import Limits
 from perdure.domain.model import JSON
 from perdure.domain.policy import Duration, milliseconds
-from perdure.engine.steps import External, Poll, Settlement, Ticket, failure
+from perdure.engine.external import External, Poll, Settlement
+from perdure.engine.steps import failure
 from perdure.store.base import Store
-from perdure.store.codec import encode
+from perdure.store.codec import encode, mended
 
 from .steps import called
 
-__all__ = ["ExternalWork", "Finished", "Handle", "Look", "Start", "described", "read"]
+__all__ = ["ExternalWork", "Finished", "Look", "Start", "described", "read"]
 
 logger = logging.getLogger(__name__)
 
 _LONGEST: Final = 10_000
 """Characters that are kept of a message, as of any error's text."""
 _FAILED: Final = "ExternalFailed"
-_BETWEEN: Final = "~"
-_PLACE = re.compile(r"(?:\d{1,9}\.\d{1,9}/)*\d{1,9}", re.ASCII)
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{32}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """One piece of external work, and the right to say how it ended. Treat it like a password.
-
-    `str(handle)` is the text to hand over: safe in a header, a URL, a file name, a shell and an environment variable.
-    It is good for as long as the task is, across restarts, and the same each time `start` is called for this work.
-    """
-
-    task_id: str
-    place: str
-    token: str = field(repr=False)
-
-    @property
-    def id(self) -> str:
-        """The handle as text. Opaque: what it is made of may change."""
-        # A place has slashes, which a URL and a file name must not.
-        return _BETWEEN.join((self.task_id, self.place.replace("/", "-"), self.token))
-
-    def __str__(self) -> str:
-        return self.id
-
-    @classmethod
-    def parse(cls, text: str) -> Handle:
-        """The handle that `text` is.
-
-        Raises:
-            TaskNotFound: it is none. Whoever makes one up hears the same as whoever makes up a part of one.
-        """
-        task_id, _, rest = text.partition(_BETWEEN)
-        place, _, token = rest.partition(_BETWEEN)
-        place = place.replace("-", "/")
-        try:
-            ids.parse(task_id)
-        except MalformedTaskId:
-            raise TaskNotFound from None
-        if not _PLACE.fullmatch(place) or not _TOKEN.fullmatch(token):
-            raise TaskNotFound
-        return cls(task_id, place, token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +55,7 @@ class Finished:
 
 
 class Connected(Protocol):
-    """The part of the runtime that is needed here: a store that is open, and the bounds of what goes into it."""
+    """The part of the runtime that is needed here: a store that is open."""
 
     def connected(self) -> AbstractAsyncContextManager[Store]: ...
 
@@ -174,18 +131,18 @@ def described(
         InvalidDuration: one is unreadable, zero or negative.
     """
 
-    async def begin(ticket: Ticket) -> None:
-        await called(start, (_handle(ticket),))
+    async def begin(handle: Handle) -> None:
+        await called(start, (handle,))
 
-    async def stop(ticket: Ticket) -> None:
+    async def stop(handle: Handle) -> None:
         try:
             if cancel is not None:
-                await called(cancel, (_handle(ticket),))
+                await called(cancel, (handle,))
         except Exception:  # somebody else's code; the task is cancelled whatever comes of it
             logger.exception("The cancel function of the external work %r raised", name)
 
-    async def look(ticket: Ticket) -> Settlement | None:
-        found = None if poll is None else cast("Finished | None", await called(poll, (_handle(ticket),)))
+    async def look(handle: Handle) -> Settlement | None:
+        found = None if poll is None else cast("Finished | None", await called(poll, (handle,)))
         if found is None:
             return None
         try:
@@ -219,10 +176,6 @@ def read(name: str, value: JSON, returns: Any) -> Any:
         raise ToolError(f"The result of the external work {name!r} can't be used: {reason}") from None
 
 
-def _handle(ticket: Ticket) -> Handle:
-    return Handle(ticket.task_id, ticket.place, ticket.token)
-
-
 def _parsed(handle: Handle | str) -> Handle:
     return handle if isinstance(handle, Handle) else Handle.parse(handle)
 
@@ -234,7 +187,7 @@ def _done(result: object, limits: Limits) -> Settlement:
     try:
         value = cast("JSON", to_jsonable_python(result))
         size = len(encode(value).encode())
-    except (PydanticSerializationError, NotStorable, ValueError, UnicodeError) as error:
+    except (PydanticSerializationError, NotStorable, ValueError) as error:
         raise NotStorable("The result of the external work can't be stored as JSON") from error
     if size > limits.step_result:
         raise LimitExceeded(
@@ -256,4 +209,4 @@ def _text(message: str) -> str:
     """
     if not isinstance(cast("object", message), str):
         raise TypeError(f"The message must be a str, not {type(message).__name__}")
-    return message[:_LONGEST].encode("utf-8", "replace").decode()
+    return mended(message[:_LONGEST])

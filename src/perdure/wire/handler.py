@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -33,7 +32,7 @@ from perdure.domain.lifecycle import INTERNAL_ERROR
 from perdure.domain.model import JSON, Completed, Failed, Failure, JSONObject, Outcome
 from perdure.engine.handler import Again, Placement
 from perdure.engine.run import Run
-from perdure.store.codec import encode
+from perdure.store.codec import encode, mended
 
 from .context import TaskContext
 from .retrying import again, original
@@ -48,20 +47,11 @@ _RELATED_TASK = "io.modelcontextprotocol/related-task"
 
 
 class ToolHandler:
-    """The handler of one tool, in one version of its code.
+    """The handler of one tool, in one version of its code. `state` gives what the server's lifespan yielded."""
 
-    `state` gives what the server's lifespan yielded, `chance` a random number in [0, 1) for the jitter of retries.
-    """
-
-    def __init__(
-        self,
-        tool: TaskTool,
-        state: Callable[[], object],
-        chance: Callable[[], float] = random.random,
-    ) -> None:
+    def __init__(self, tool: TaskTool, state: Callable[[], object]) -> None:
         self._tool = tool
         self._state = state
-        self._chance = chance
         self._context = TaskContext if tool.sdk.is_async else SyncTaskContext
 
     @property
@@ -115,7 +105,7 @@ class ToolHandler:
         retry = self._tool.options.retry
         if retry is None or error is None or run.bug:
             return None
-        decided = again(retry, error, run.claim, frozenset(run.once), self._chance())
+        decided = again(retry, error, run.claim, frozenset(run.once), run.chance())
         if decided is not None:
             name, attempt, pause = self._tool.name, run.claim.attempt, decided.delay_ms / 1000
             logger.warning(
@@ -136,7 +126,7 @@ class ToolHandler:
             dumped = cast("JSONObject", result.model_dump(mode="json", by_alias=True, exclude_none=True))
             _strip_foreign(dumped)
             size = len(encode(dumped).encode())
-        except (PydanticSerializationError, NotStorable, ValueError, UnicodeError):
+        except (PydanticSerializationError, NotStorable, ValueError):
             logger.exception("Tool %r returned what can't be stored as JSON", self._tool.name)
             return self._error(f"Error executing tool {self._tool.name}: its result can't be represented as JSON")
         if size > run.limits.result:
@@ -179,9 +169,8 @@ class ToolHandler:
         return self._error(f"Error executing tool {self._tool.name}")
 
     def _error(self, message: str) -> Outcome:
-        text = message.encode("utf-8", "replace").decode("utf-8")
         return Completed(
-            cast("JSONObject", error_result(text).model_dump(mode="json", by_alias=True, exclude_none=True))
+            cast("JSONObject", error_result(mended(message)).model_dump(mode="json", by_alias=True, exclude_none=True))
         )
 
 

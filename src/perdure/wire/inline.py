@@ -54,6 +54,7 @@ _LOOK_EVERY: Final = 0.25
 _LONGEST_MS: Final = 3_600_000
 """An hour: what is asked may be answered within it, and a task that nobody came back for is stopped after it."""
 _CLEANUP: Final = 2.0
+"""Seconds that cancelling the work of a call may take at the call's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +136,14 @@ class Inline:
         """
         try:
             seen = _Seen(await begun)
-            settled = await patience.within(self._timeout, self._watch(seen, caller))
+            in_time = await patience.within(self._timeout, self._watch(seen, caller))
         except asyncio.CancelledError:
             # Also while it was being created: a verb that is cancelled may still happen, and the id is ours.
             if not kept:
                 with anyio.CancelScope(shield=True):
                     await self._abandon(owner, task_id)
             raise
-        if settled:
+        if in_time:
             return _result(seen.task) if seen.task.status.terminal else _question(seen.task, caller.kinds, kept=kept)
         if caller.declared:
             return render.created(seen.task)

@@ -54,7 +54,7 @@ def detailed(task: Task, kinds: frozenset[str], server_info: JSONObject) -> Wire
 
 def input_requests(task: Task, kinds: frozenset[str]) -> dict[str, JSONObject]:
     """The outstanding questions that a client of `kinds` can answer, in the order of asking."""
-    return {entry.key: entry.request for entry in task.inputs if kind_of(entry.request) in kinds}
+    return {question.key: question.request for question in task.inputs if kind_of(question.request) in kinds}
 
 
 def tool_result(task: Task, server_info: JSONObject) -> Wire:

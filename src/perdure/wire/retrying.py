@@ -30,6 +30,7 @@ from perdure.domain.model import Claim
 from perdure.domain.retry import Retry
 from perdure.engine.handler import Again
 from perdure.engine.run import Parked
+from perdure.store.codec import mended
 
 __all__ = ["Declined", "again", "any_error", "is_worth", "original"]
 
@@ -142,4 +143,4 @@ def _inside(error: BaseException) -> tuple[BaseException, ...]:
 
 def _note(error: BaseException) -> str:
     text = str(error) if isinstance(error, StepFailed) else f"{type(error).__name__}: {error}"
-    return text.encode("utf-8", "replace").decode()[:_NOTE]
+    return mended(text)[:_NOTE]

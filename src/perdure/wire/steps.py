@@ -28,7 +28,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from perdure.domain.errors import ConfigurationError, JournalMismatch, NotStorable
 from perdure.domain.model import JSON
-from perdure.store.codec import decode, encode
+from perdure.store.codec import decode, encode, mended
 
 __all__ = ["Function", "Shape", "called", "describe", "in_thread"]
 
@@ -253,7 +253,7 @@ def describe(error: Exception) -> JSON:
 
 
 def _text(text: str) -> str:
-    return text[:_DESCRIBED].encode("utf-8", "replace").decode()
+    return mended(text[:_DESCRIBED])
 
 
 def _data(data: Any) -> JSON:

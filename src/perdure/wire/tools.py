@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, TypeGuard, get_args, get_origin
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
@@ -77,13 +77,13 @@ class ToolOptions:
                 raise ConfigurationError(f"{option} is {value!r}: write {wanted}")
 
 
-def _is_whole(value: object) -> bool:
+def _is_whole(value: object) -> TypeGuard[int]:
     # bool is an int to Python, but `priority=True` is a mistake.
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return _is_whole(value) and value >= 1
 
 
 _COUNT: Final = "a whole number, at least 1"
@@ -169,7 +169,7 @@ class TaskTool:
             return self.sdk.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
             raise ToolError(f"Error executing tool {self.name}: {error}") from error
-        except Exception as error:
+        except Exception as error:  # the boundary around the author's code
             raise UnexpectedToolError(f"Error executing tool {self.name}") from error
 
     def wants_task(self, validated: dict[str, Any]) -> bool:
@@ -181,7 +181,7 @@ class TaskTool:
         when = self.options.when
         try:
             return when is None or bool(when(**_named_by(when, validated)))
-        except Exception as error:
+        except Exception as error:  # the boundary around the author's code
             raise UnexpectedToolError(f"Error executing tool {self.name}") from error
 
     def _check_context(self, fn: Callable[..., Any]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
-from typing import Final
 
 from perdure.domain import inputs, lifecycle, policy, timeline, waiting
 from perdure.domain.errors import AlreadySettled, IdempotencyKeyReused, LeaseLost, TaskExpired, TaskNotFound
@@ -24,11 +23,10 @@ from perdure.domain.model import (
     Owner,
     Renewal,
     Session,
-    Status,
     Task,
 )
 from perdure.domain.timeline import Event, EventKind, Inspection, Queue
-from perdure.store.base import Listener, Unsubscribe
+from perdure.store.base import PROMOTED, Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
 from perdure.store.codec import plain
 
@@ -36,8 +34,6 @@ from . import copies
 from .tables import Record, Run, Tables, in_turn, queue
 
 __all__ = ["MemoryStore"]
-
-_PROMOTED: Final = 500
 
 
 class MemoryStore:
@@ -151,7 +147,7 @@ class MemoryStore:
         session = self._t.sessions.get(session_id)
         if session is None or session.expires_at <= now:
             raise LeaseLost
-        self._t.promote_timers(now, _PROMOTED)
+        self._t.promote_timers(now, PROMOTED)
         claims: list[Claim] = []
         for demand in demands:
             share = max(0, min(demand.limit, limit - len(claims)))
@@ -248,8 +244,9 @@ class MemoryStore:
         # What a settlement would come to says all there is to know: whether the token is right, and whether it is over.
         if settled(entry, token, EntryState.DONE, None) is None or record.task.status.terminal:
             raise AlreadySettled
-        if record.task.status is Status.WORKING:
-            self._apply(record, lifecycle.Report(message), self._clock())
+        event = lifecycle.on_tell(record.task, message)
+        if event is not None:
+            self._apply(record, event, self._clock())
         return deepcopy(record.task)
 
     # -- what operators ask --------------------------------------------------------------------------------------------

@@ -10,20 +10,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
-from typing import Final
 
 from perdure.domain import inputs, lifecycle, timeline
 from perdure.domain.errors import LeaseLost
 from perdure.domain.model import Claim, Demand, JSONObject, Renewal, Session
+from perdure.store.base import PROMOTED
 from perdure.store.codec import encode
 
 from . import rows, shared, sql
 from .writer import Transaction
 
 __all__ = ["claim", "close_session", "open_session", "renew"]
-
-_PROMOTED: Final = 500
-"""How many timers one call makes due: a bound, so that a crowd of them is no long transaction."""
 
 _Taken = tuple[int, int, int, int, int | None]
 """A row of `sql.RUN_CLAIM`."""
@@ -56,7 +53,7 @@ def claim(tx: Transaction, session_id: str, demands: Sequence[Demand], limit: in
     if alive is None:
         raise LeaseLost
     if alive != (0,):
-        tx.run(sql.RUN_PROMOTE, shared.AT_ONCE, now, _PROMOTED)
+        tx.run(sql.RUN_PROMOTE, shared.AT_ONCE, now, PROMOTED)
     # One fence for all, drawn once there is something to claim, so that an idle worker writes nothing.
     fence, taken = 0, list[_Taken]()
     for demand in demands:

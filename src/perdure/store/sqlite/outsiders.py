@@ -9,7 +9,7 @@ from __future__ import annotations
 from perdure.domain import lifecycle, timeline
 from perdure.domain.errors import AlreadySettled, TaskNotFound
 from perdure.domain.journal import Entry, EntryState, settled
-from perdure.domain.model import JSON, Status, Task
+from perdure.domain.model import JSON, Task
 from perdure.store.codec import encode
 
 from . import rows, shared, sql
@@ -39,9 +39,8 @@ def tell(tx: Transaction, task_id: str, place: str, token: str, message: str, no
     # What a settlement would come to says all there is to know: whether the token is right, and whether it is over.
     if settled(_work(tx, task.seq, place), token, EntryState.DONE, None) is None or task.status.terminal:
         raise AlreadySettled
-    if task.status is Status.WORKING:
-        return shared.apply(tx, task, lifecycle.Report(message), now)
-    return shared.with_questions(tx, task)
+    event = lifecycle.on_tell(task, message)
+    return shared.with_questions(tx, task) if event is None else shared.apply(tx, task, event, now)
 
 
 def _work(tx: Transaction, seq: int, place: str) -> Entry | None:

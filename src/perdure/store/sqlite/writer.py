@@ -171,9 +171,9 @@ class Writer:
         try:
             connection = self._connect()
         except Exception as error:  # noqa: BLE001 - the thread's boundary: whoever opens the store hears of it
-            _on_loop(loop, _settle, opened, None, error)
+            _on_loop(loop, _resolve, opened, None, error)
             return
-        _on_loop(loop, _settle, opened, None, None)
+        _on_loop(loop, _resolve, opened, None, None)
         alive: sqlite3.Connection | None = connection
         while batch := self._next_batch():
             alive, done = self._serve(alive, batch)
@@ -211,7 +211,7 @@ class Writer:
         for done in batch:
             for change in done.changes:
                 self._announce(change)
-            _settle(done.job.future, done.result, done.error)
+            _resolve(done.job.future, done.result, done.error)
 
 
 def _commit(connection: sqlite3.Connection, batch: list[_Job]) -> list[_Done]:
@@ -249,7 +249,7 @@ def _attempt(connection: sqlite3.Connection, job: _Job) -> _Done:
     transaction, before = Transaction(connection), connection.total_changes
     try:
         result = job.operation(transaction)
-    except Exception as error:
+    except Exception as error:  # the operation's boundary, as in `_attempt_alone`
         if isinstance(error, sqlite3.Error) or connection.total_changes != before:
             raise _LeftHalf from error
         return _Done(job, error=error)
@@ -282,7 +282,7 @@ def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: 
         logger.debug("a commit outlived its event loop")
 
 
-def _settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+def _resolve(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
     if future.done():  # its caller was cancelled while it waited; the write has happened all the same
         return
     if error is None:

@@ -131,15 +131,18 @@ class Worker:
         self.session = session
 
     async def claim(self, limit: int = 10, *handlers: str) -> tuple[Claim, ...]:
+        """Up to `limit` runs of `handlers`, or of `HANDLER`."""
         demands = [Demand(handler, limit) for handler in handlers or (HANDLER,)]
         return await self.store.claim(self.session, demands, limit)
 
     async def claim_one(self) -> Claim:
+        """The run that there is."""
         (claim,) = await self.claim(1)
         return claim
 
 
 async def hire(store: Store, lease_ms: int = LEASE) -> Worker:
+    """A new worker."""
     session = await store.open_session(lease_ms, {"host": "here"})
     return Worker(store, session.id)
 

@@ -31,8 +31,9 @@ CREATE TABLE event (
     PRIMARY KEY (task_seq, position)
 ) STRICT, WITHOUT ROWID;
 
--- As before, and narrow still. due_at below zero: at once, in that order; from zero: a timer, at that instant; NULL: waits for somebody.
--- deadline_at: when the one who holds it should have ended it; NULL while nobody does. minds_cancel: its code wants to hear of a cancellation.
+-- As before, and narrow still. due_at below zero: at once, in that order; from zero: a timer, at that instant; NULL:
+-- waits for somebody. deadline_at: when the one who holds it should have ended it; NULL while nobody does.
+-- minds_cancel: its code wants to hear of a cancellation.
 CREATE TABLE run_2 (
     task_seq     INTEGER PRIMARY KEY,
     handler      TEXT    NOT NULL,
@@ -55,7 +56,8 @@ DROP TABLE run;
 
 ALTER TABLE run_2 RENAME TO run;
 
--- The first finds the tenants that wait for a handler, each with the run that has waited longest; the second what is due, whoever's it is.
+-- The first finds the tenants that wait for a handler, each with the run that has waited longest; the second what is due,
+-- whoever's it is.
 CREATE INDEX run_ready ON run (handler, tenant, due_at) WHERE session IS NULL AND due_at < 0;
 CREATE INDEX run_timer ON run (due_at) WHERE session IS NULL AND due_at >= 0;
 CREATE INDEX run_held ON run (session) WHERE session IS NOT NULL;
