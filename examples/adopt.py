@@ -4,7 +4,7 @@ tasks = Tasks("sqlite:///tasks.db")
 mcp = tasks.server("numbers")
 
 
-@tasks.tool()
+@tasks.tool(ttl="1d")
 def sum_of_squares(upto: int) -> int:
     return sum(n * n for n in range(upto + 1))
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from perdure import Elicit, SyncTaskContext, TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///asking.db")
 mcp = tasks.server("asking")
 
 

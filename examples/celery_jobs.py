@@ -10,7 +10,7 @@ from perdure import StepFailed, TaskContext, Tasks, serve
 from perdure.adapters.celery import run_celery
 
 farm = Celery("farm", broker="redis://localhost/0", backend="redis://localhost/1")
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///celery_jobs.db")
 mcp = tasks.server("pictures")
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 from perdure import TaskContext, Tasks, serve
 from perdure.adapters.process import run_process
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///jobs.db")
 mcp = tasks.server("jobs")
 
 JOBS = Path.home() / "jobs"

@@ -12,7 +12,7 @@ from starlette.routing import Mount
 
 from perdure import Tasks
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///mounted.db")
 
 
 @asynccontextmanager

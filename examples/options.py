@@ -6,7 +6,7 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 
 from perdure import SyncTaskContext, TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///options.db")
 mcp = tasks.server("options")
 
 

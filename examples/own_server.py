@@ -4,7 +4,7 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure import Tasks
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///own_server.db")
 mcp = MCPServer("numbers", extensions=[tasks], middleware=[tasks.middleware], lifespan=tasks.lifespan)
 
 

@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 from perdure import TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///parcels.db")
 mcp = tasks.server("parcels")
 
 

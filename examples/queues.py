@@ -2,7 +2,7 @@
 
 from perdure import SyncTaskContext, TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db", backlog=5_000, tenant_backlog=500)
+tasks = Tasks("sqlite:///queues.db", backlog=5_000, tenant_backlog=500)
 mcp = tasks.server("queues")
 
 

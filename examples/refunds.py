@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 from perdure import TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///refunds.db")
 mcp = tasks.server("refunds")
 
 
@@ -31,7 +31,7 @@ def send_letter(to: str, receipt: str) -> None:
     """Stands for something that takes a while; plain functions run in a thread."""
 
 
-@tasks.tool()
+@tasks.tool(ttl="7d")
 async def refund(number: str, task: TaskContext) -> str:
     """Pay an order back, if a person agrees within three days."""
     order = await task.step("look up", look_up, number)

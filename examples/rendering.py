@@ -2,7 +2,7 @@
 
 from perdure import Handle, StepFailed, TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///rendering.db")
 mcp = tasks.server("rendering")
 tasks.callbacks(mcp)  # POST /perdure/external
 

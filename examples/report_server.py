@@ -1,6 +1,6 @@
 """A report that takes a while and waits for a person.
 
-    python examples/report_server.py --port 8000 --store sqlite:///tasks.db [--worker/--no-worker]
+    python examples/report_server.py --port 8000 --store sqlite:///reports.db [--worker/--no-worker]
 
 serves `/mcp` on 127.0.0.1.
 """
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from perdure import TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///reports.db")
 mcp = tasks.server("reports")
 
 

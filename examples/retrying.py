@@ -2,7 +2,7 @@
 
 from perdure import Retry, TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///retrying.db")
 mcp = tasks.server("retrying")
 
 

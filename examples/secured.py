@@ -3,7 +3,7 @@
 export REQUEST_STATE_KEY=$(python -c "import secrets; print(secrets.token_hex(32))")
 export TOKENS='{"a-long-secret": {"client_id": "cli", "scopes": [], "subject": "ann", "claims": {"org": "acme"},
     "resource": "https://tasks.example.com/mcp"}}'
-python examples/secured.py --store sqlite:///tasks.db
+python examples/secured.py --store sqlite:///secured.db
 """
 
 import json
@@ -28,7 +28,7 @@ class KnownTokens(TokenVerifier):
         return None if details is None else AccessToken.model_validate({**details, "token": token})
 
 
-tasks = Tasks("sqlite:///tasks.db", tenant_claim="org")
+tasks = Tasks("sqlite:///secured.db", tenant_claim="org")
 mcp = tasks.server(
     "secured",
     auth=AuthSettings(

@@ -2,7 +2,7 @@
 
 from perdure import StepFailed, StepInterrupted, TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///trips.db")
 mcp = tasks.server("trips")
 
 

@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 from perdure import TaskContext, Tasks, serve
 
-tasks = Tasks("sqlite:///tasks.db")
+tasks = Tasks("sqlite:///versions.db")
 mcp = tasks.server("versions")
 
 

@@ -5,8 +5,10 @@ Most run in the harness, as the page on testing has it; what promises something 
 
 import asyncio
 import importlib.util
+import logging
 import os
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +17,8 @@ from typing import Any, Final
 import pytest
 from celery.contrib.testing.worker import start_worker
 
-from perdure import AlreadySettled, TaskNotFound
+from perdure import AlreadySettled, TaskContext, TaskNotFound, Tasks
+from perdure.ops.look import say_status
 from perdure.testing import Harness, TaskView, crash_everywhere
 from tests.support import PATIENCE, eventually
 from tests.wire.support import Client, hosting, serving
@@ -109,6 +112,35 @@ async def test_nobody_is_charged_twice_whatever_crashes(monkeypatch: pytest.Monk
     assert len(outcomes) == 2, "a receipt, and what is said if a worker died in the charge"
 
 
+async def test_a_step_in_an_asyncio_task_of_the_tools_own_is_the_error_that_the_page_shows() -> None:
+    tasks = Tasks("sqlite:///unused.db")
+
+    @tasks.tool()
+    async def trip(task: TaskContext) -> str:
+        found = await asyncio.gather(task.step("flight", repr, 1), task.step("room", repr, 2))
+        return str(found)
+
+    async with Harness(tasks) as harness:
+        task = await harness.call("trip", {})
+    assert task.error is not None
+    assert task.error.code == -32603
+    assert task.error.message in page("steps.md")
+
+
+async def test_a_step_takes_keyword_arguments_as_the_page_shows() -> None:
+    assert 'task.step("pay back", partial(pay_back, order, key=task.id))' in page("steps.md")
+    module = example("refunds")
+    tasks = Tasks("sqlite:///unused.db")
+
+    @tasks.tool()
+    async def refund(task: TaskContext) -> str:
+        order = module.Order(customer="Ann", amount=3)
+        return await task.step("pay back", partial(module.pay_back, order, key=task.id))
+
+    async with Harness(tasks) as harness:
+        assert (await harness.call("refund", {})).value == "receipt for 3"
+
+
 # -- retrying ----------------------------------------------------------------------------------------------------------
 
 
@@ -159,18 +191,14 @@ async def test_a_parcel_that_nobody_knows_of_is_given_up() -> None:
 
 
 async def test_the_examples_of_tests_pass() -> None:
-    """As their authors' own: with no configuration of ours, and no plugin but the one that the page names."""
-    files = [str(path) for path in sorted(EXAMPLES.glob("test_*.py")) if path.stem != "test_my_store"]
+    """In their folder, as the page has it: with no configuration of ours, and no plugin but the one that it names."""
+    files = [path.name for path in sorted(EXAMPLES.glob("test_*.py")) if path.stem != "test_my_store"]
     command = [
         "-m",
         "pytest",
         "-q",
         "-p",
         "no:cacheprovider",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        str(EXAMPLES),
         "-p",
         "anyio.pytest_plugin",
         *files,
@@ -179,6 +207,7 @@ async def test_the_examples_of_tests_pass() -> None:
         sys.executable,
         "-B",
         *command,
+        cwd=EXAMPLES,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -230,6 +259,26 @@ def test_tools_say_where_they_belong() -> None:
     }
 
 
+Loads = dict[str, tuple[int, int, int, int | None]]
+
+
+@pytest.mark.parametrize(
+    ("name", "loads", "unclaimable"),
+    [
+        ("howto/changing-a-tool.md", {"article": (0, 0, 3, None), "article@2": (2, 1, 12, 4_000)}, []),
+        ("howto/workers.md", {"predict": (0, 2, 1, None), "train": (14, 0, 0, 360_000)}, ["tools/call:train"]),
+    ],
+)
+def test_a_status_is_printed_as_the_pages_show_it(name: str, loads: Loads, unclaimable: list[str]) -> None:
+    columns = ("ready", "held", "waiting", "oldest_ready_ms")
+    handlers = [
+        {"handler": f"tools/call:{tool}", **dict(zip(columns, load, strict=True))} for tool, load in loads.items()
+    ]
+    said = "\n".join(say_status({"store": "", "workers": [], "handlers": handlers, "unclaimable": unclaimable}))
+    table = said[said.index("handler ") :]
+    assert f"{table}\n```" in (ROOT / "docs" / name).read_text("utf-8")
+
+
 # -- work elsewhere ----------------------------------------------------------------------------------------------------
 
 
@@ -268,10 +317,14 @@ async def test_a_farm_that_says_nothing_is_given_up(farm: tuple[Any, list[str]])
 
 @pytest.mark.parametrize(
     ("body", "text"),
-    [({"result": "s3://pictures/1"}, "s3://pictures/1"), ({"error": "no memory"}, "no picture of dawn: no memory")],
+    [
+        ({"result": "s3://pictures/1"}, "s3://pictures/1"),
+        ({"error": "no memory"}, "no picture of dawn: no memory"),
+        ({"result": 1}, "The result of the external work 'render' can't be used: Input should be a valid string"),
+    ],
 )
 async def test_a_farm_reports_over_http(
-    farm: tuple[Any, list[str]], tmp_path: Path, body: dict[str, str], text: str
+    farm: tuple[Any, list[str]], tmp_path: Path, body: dict[str, str | int], text: str
 ) -> None:
     module, jobs = farm
     module.tasks.configure(store=f"sqlite:///{tmp_path / 'tasks.db'}")
@@ -298,6 +351,17 @@ async def test_a_command_is_run_and_its_output_read(tmp_path: Path, monkeypatch:
     assert "du ended with 1: " in failed["result"]["content"][0]["text"]
 
 
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """A Celery worker takes the root logger over, handlers and level, and never gives it back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("own_logging")
 async def test_a_celery_task_is_waited_for() -> None:
     """Over a broker in memory: with real ones, `tests/adapters` has it."""
     module = example("celery_jobs")

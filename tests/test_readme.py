@@ -1,7 +1,7 @@
 """What the documentation shows is what there is: its code is files that are served.
 
-The blocks of the README are copies of files under examples/, since nothing is included there; the pages under docs/
-include them. `conformance_*.py` are the fixtures of the official suite, which runs them.
+The blocks of code in the README and in the pages under docs/ are copies of files under examples/, which
+`docs/include.py` puts there. `conformance_*.py` are the fixtures of the official suite, which runs them.
 """
 
 import asyncio
@@ -13,9 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import httpx2
 import pytest
 from mcp.client import Client
 
+from docs.include import PAGES, README, filled, made, shown, without_docstring
 from perdure import TaskContext
 from tests.acceptance.support import REPORT_SERVER, running
 from tests.support import PATIENCE
@@ -24,10 +26,6 @@ from tests.wire.support import Client as RawClient
 from tests.wire.support import hosting, serving
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"<!-- file: (?P<path>\S+) -->\n```python\n(?P<code>.*?)```", re.DOTALL)
-INCLUDED = re.compile(r'```python\n--8<-- "(?P<path>examples/\w+\.py)"\n```')
-
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
 SERVERS = {
     "adopt": {"sum_of_squares"},
     "asking": {"tidy_up", "book_flight", "count_primes"},
@@ -51,31 +49,42 @@ SERVERS = {
 CLIENTS: Final = {"walkthrough"}
 TESTS: Final = {"test_my_store", "test_refunds", "test_versions"}
 """Run by `test_examples.py`, like what the pages say of the servers; a store's by `testing/test_stores.py`."""
+SHELL = re.compile(r"```sh\n(?P<script>.*?)```", re.DOTALL)
 MESSAGE = re.compile(r"^(?P<head>(?:POST|HTTP)[^{]*?)\n\n(?P<body>\{\n.*?^\})$", re.MULTILINE | re.DOTALL)
 PASSING = re.compile(r"tsk_\w{32}|\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
-def blocks() -> dict[str, str]:
-    return {match["path"]: match["code"] for match in BLOCK.finditer((ROOT / "README.md").read_text("utf-8"))}
-
-
-def test_every_python_block_of_the_readme_names_its_file() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert readme.count("```python") == len(blocks()) == 2
-
-
-@pytest.mark.parametrize("path", ["examples/adopt.py", "examples/report_server.py"])
-def test_a_block_is_the_end_of_its_file(path: str) -> None:
-    """The file may begin with a docstring that the README tells in prose."""
-    assert (ROOT / path).read_text("utf-8").endswith(blocks()[path])
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_python_block_of_a_page_is_an_example(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert text.count("```python") == text.count("<!-- file:") == len(shown(text))
+    assert {Path(path).stem for path in shown(text)} <= {*SERVERS, *CLIENTS, *TESTS}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_python_block_of_a_page_is_a_file(page: Path) -> None:
-    text = page.read_text("utf-8")
-    included = [match["path"] for match in INCLUDED.finditer(text)]
-    assert text.count("```python") == len(included)
-    assert all(Path(path).stem in {*SERVERS, *CLIENTS, *TESTS} for path in included)
+def test_a_block_is_its_file(page: Path) -> None:
+    """The README leaves a file's docstring out."""
+    for path, code in shown(page.read_text("utf-8")).items():
+        file = (ROOT / path).read_text("utf-8")
+        assert code in ([without_docstring(file)] if page == README else [file]), f"{path} changed: run `make docs`"
+
+
+def test_the_readme_shows_programs_from_their_first_import_on() -> None:
+    blocks = shown(README.read_text("utf-8"))
+    assert [Path(path).stem for path in blocks] == ["adopt", "report_server"]
+    assert all(code.startswith("from ") for code in blocks.values())
+
+
+def test_blocks_are_filled_and_the_rest_of_a_page_is_left_alone() -> None:
+    empty = "Before.\n\n<!-- file: examples/refunds.py -->\n```python\n{}```\nAfter.\n\n```python\nno file\n```\n"
+    page = empty.format((ROOT / "examples/refunds.py").read_text("utf-8"))
+    assert filled(empty.format(""), whole=True) == filled(empty.format("stale = 1\n"), whole=True) == page
+    assert made()[README] == README.read_text("utf-8")
+
+
+def test_a_page_that_names_no_file_of_ours_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError, match="no_such"):
+        filled("<!-- file: examples/no_such.py -->\n```python\n```\n", whole=True)
 
 
 def test_no_example_is_left_out() -> None:
@@ -171,6 +180,46 @@ async def test_a_first_task_sends_and_gets_what_the_page_shows(tmp_path: Path) -
     shown = messages(page, hide="_meta")
     assert len(shown) == page.count("```http") == 8
     assert shown == without_waiting(messages(output, hide="_meta"))
+
+
+SEND = """\
+curl() {
+    test "$1" = -s && shift
+    printf '%s\\0' "$@"
+}
+"""
+"""Says what a shell would pass to curl, which not every machine has; `sent` does with it what curl does."""
+
+
+async def sent(script: str, port: int) -> dict[str, Any]:
+    """The result of the request that a script ends with: its quoting is the shell's business, as for a reader."""
+    shell = await asyncio.create_subprocess_exec("sh", "-euc", f"{SEND}\n{script}", stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(PATIENCE):
+        output, _ = await shell.communicate()
+    assert shell.returncode == 0
+    url, *options = output.decode().split("\0")[:-1]
+    pairs = list(zip(options[::2], options[1::2], strict=True))
+    headers = dict(value.split(": ", 1) for option, value in pairs if option == "-H")
+    [body] = [value for option, value in pairs if option == "-d"]
+    assert len(pairs) == len(headers) + 1
+    async with httpx2.AsyncClient() as http:
+        answer = await http.post(url.replace(":8000", f":{port}"), content=body, headers=headers)
+    return answer.json()["result"]
+
+
+async def test_a_first_task_can_be_sent_by_hand(tmp_path: Path) -> None:
+    """With nothing changed but the port and the task's id, as the page says."""
+    page = (ROOT / "docs/first-task.md").read_text("utf-8")
+    call, get = SHELL.findall(page)
+    async with running(REPORT_SERVER, tmp_path) as (server, _):
+        handle = await sent(call, server.port)
+        assert handle["resultType"] == "task"
+        meta, _, _ = call.partition("\ncurl ")
+        task = await sent(f"{meta}\n" + re.sub(r"tsk_\w{32}", handle["taskId"], get), server.port)
+    assert task["taskId"] == handle["taskId"]
+    left_out = {"io.modelcontextprotocol/serverInfo"}
+    assert handle["_meta"].keys() == task["_meta"].keys() == left_out
+    assert left_out < set(page.split("`"))
 
 
 # -- what the other examples promise -----------------------------------------------------------------------------------

@@ -94,9 +94,14 @@ def it_prints_its_six_lines_first_and_succeeds(demo: Demo) -> None:
     assert not demo.complaints
 
 
-def an_account_follows_and_names_the_task_and_the_file(demo: Demo) -> None:
+def an_account_follows_in_words_and_names_the_task_and_the_file(demo: Demo) -> None:
     account = demo.output.removeprefix(SIX_LINES)
-    assert "SIGKILL" in account
+    told = re.findall(r"^id=(\d)  ([\w/]+): \S", account, re.MULTILINE)
+    methods = ["server/discover", "tools/call", "tasks/get", "tasks/get", "tasks/update", "tasks/get"]
+    assert told == [(str(number), method) for number, method in enumerate(methods)]
+    assert re.search(r"killed \(SIGKILL\).* A new one was up \d+\.\d s later", account)
+    assert 'the tool asks "Approve this outline? ' in account
+    assert "tasks/get: completed" in account
     ((task_id,),) = rows(demo.folder, "SELECT id FROM task")
     assert task_id in account
     store = re.search(r"store: (.*)", account)
@@ -131,7 +136,7 @@ async def test_the_demo_shows_a_task_that_outlives_a_sigkill(tmp_path: Path) -> 
     """One run for all that there is to see of it: a demo takes its time."""
     demo = await run_demo(tmp_path)
     it_prints_its_six_lines_first_and_succeeds(demo)
-    an_account_follows_and_names_the_task_and_the_file(demo)
+    an_account_follows_in_words_and_names_the_task_and_the_file(demo)
     the_report_has_the_approved_outline(demo)
     a_second_server_took_the_task_over_from_the_killed_one(demo)
     every_process_that_the_demo_started_is_gone(demo)

@@ -1,6 +1,7 @@
 """What can't be served is refused in one line that says what to do, before the port opens."""
 
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -29,6 +30,18 @@ from mcp.server.mcpserver import MCPServer
 from perdure import Tasks
 tasks = Tasks({store!r})
 mcp = MCPServer("own", extensions=[tasks], middleware=[tasks.middleware], lifespan=tasks.lifespan)
+"""
+FAILING_SERVER: Final = """\
+from contextlib import asynccontextmanager
+from perdure import Tasks
+tasks = Tasks({store!r})
+
+@asynccontextmanager
+async def lifespan(server):
+    raise RuntimeError("no database")
+    yield
+
+mcp = tasks.server("own", lifespan=lifespan)
 """
 
 
@@ -309,12 +322,32 @@ def test_what_a_module_asks_of_perdure_in_vain_is_said_in_one_line(tmp_path: Pat
 
 
 def test_a_server_whose_lifespan_fails_has_failed(tmp_path: Path) -> None:
-    """Here: for want of its middleware."""
-    source = OWN_SERVER.format(store=store_url(tmp_path)).replace("middleware=[tasks.middleware], ", "")
-    (tmp_path / "own.py").write_text(source)
+    """Here: the program's own."""
+    (tmp_path / "own.py").write_text(FAILING_SERVER.format(store=store_url(tmp_path)))
     status, _, complaints = ended(tmp_path, PERDURE, "serve", "own:mcp", "--port", "0", port=0)
     assert status == 3, "as uvicorn has it"
-    assert "pass middleware=[tasks.middleware] to MCPServer" in complaints
+    assert "RuntimeError: no database" in complaints
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z ERROR uvicorn\.error: ", complaints, re.MULTILINE)
+
+
+LACKING: Final = {
+    "middleware=[tasks.middleware], ": "pass middleware=[tasks.middleware] to MCPServer",
+    ", lifespan=tasks.lifespan": "pass lifespan=tasks.lifespan to MCPServer",
+    "extensions=[tasks], ": "pass extensions=[tasks] to MCPServer",
+    ", middleware=[tasks.middleware], lifespan=tasks.lifespan": "pass middleware=[tasks.middleware] to MCPServer",
+}
+
+
+@pytest.mark.parametrize("part", LACKING)
+def test_a_server_that_lacks_a_part_of_its_tasks_is_refused(part: str, tmp_path: Path) -> None:
+    """Also for `--store`, which such a server seems to have no use for."""
+    source = OWN_SERVER.format(store=store_url(tmp_path))
+    options = ("--store", "sqlite:///other.db") if part.startswith("middleware") else ()
+    assert part in source
+    (tmp_path / "own.py").write_text(source.replace(part, ""))
+    line = refusal(tmp_path, PERDURE, "serve", "own:mcp", "--port", str(port := free_port()), *options, port=port)
+    assert f"{LACKING[part]}, or make the server by tasks.server(name)" in line
+    assert not list(tmp_path.glob("*.db"))
 
 
 # -- what a child is not to have ---------------------------------------------------------------------------------------

@@ -109,6 +109,13 @@ def test_a_run_that_comes_back_is_for_somebody_else_unless_it_was_asked_to_stop(
     assert lifecycle.on_free(ASKED_TO_STOP) == STOP
 
 
+def test_a_run_whose_code_minds_comes_back_to_hear_of_the_request_as_long_as_it_may_be_tried() -> None:
+    assert lifecycle.on_free(ASKED_TO_STOP, minded=True) is None
+    assert lifecycle.on_death(ASKED_TO_STOP, 2, max_attempts=3, minded=True) is None
+    assert lifecycle.on_death(ASKED_TO_STOP, 3, max_attempts=3, minded=True) == STOP
+    assert lifecycle.on_death(WORKING, 3, max_attempts=3, minded=True) == Finish(exhausted(3))
+
+
 @pytest.mark.parametrize(
     ("deaths", "event"), [(1, None), (2, None), (3, Finish(exhausted(3))), (4, Finish(exhausted(4)))]
 )
@@ -195,7 +202,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.due)
     @rule()
     def claim(self) -> None:
-        self.held, self.due, self.minded = True, False, False
+        self.held, self.due = True, False
         self.record |= inputs.unanswered(self.record, self.now)
         self.write(lifecycle.on_claim(self.task))
         assert self.task.status is Status.WORKING
@@ -210,23 +217,24 @@ class Life(RuleBasedStateMachine):
     def park(self, keys: set[str], timeout_ms: int | None, minded: bool) -> None:
         asked = {key: Asked({"ask": key}, timeout_ms=timeout_ms) for key in sorted(keys)}
         self.record |= inputs.admit(self.record, asked, self.now)
+        self.record |= inputs.turned(self.record, keys)
         answered = bool(keys) and inputs.closed(self.record, keys) is not None
         ready = answered or (minded and self.task.cancel_requested)
         self.held, self.due, self.minded = False, ready, minded
-        self.write(lifecycle.on_park(self.task, inputs.outstanding(self.record), ready=ready, minded=minded))
+        self.write(lifecycle.on_park(self.task, inputs.awaited(self.record), ready=ready, minded=minded))
 
     @precondition(lambda self: self.held)
     @rule()
     def release(self) -> None:
         self.held, self.due = False, True
-        self.write(lifecycle.on_free(self.task))
+        self.write(lifecycle.on_free(self.task, minded=self.minded))
 
     @precondition(lambda self: self.held)
     @rule()
     def die(self) -> None:
         self.deaths += 1
         self.held, self.due = False, True
-        self.write(lifecycle.on_death(self.task, self.deaths, MAX_ATTEMPTS))
+        self.write(lifecycle.on_death(self.task, self.deaths, MAX_ATTEMPTS, minded=self.minded))
 
     @precondition(lambda self: self.held)
     @rule(outcome=outcomes)
@@ -241,7 +249,7 @@ class Life(RuleBasedStateMachine):
         if not (accepted := inputs.accept(self.record, dict(responses))):
             return
         self.record |= accepted
-        event = lifecycle.on_answers(self.task, inputs.outstanding(self.record))
+        event = lifecycle.on_answers(self.task, inputs.awaited(self.record))
         self.due = self.due or event == Resume()
         self.write(event)
         assert self.unfinished()
@@ -249,8 +257,8 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def cancel(self) -> None:
-        before, minded = self.task, self.minded and not self.held
-        event = lifecycle.on_cancel(self.task, held=self.held, minded=minded)
+        before = self.task
+        event = lifecycle.on_cancel(self.task, held=self.held, minded=self.minded)
         self.due = self.due or (event == RequestCancel() and not self.held)
         self.write(event)
         if before.status.terminal or before.cancel_requested:
@@ -262,7 +270,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def a_task_shows_its_open_questions_exactly_while_it_waits_for_them(self) -> None:
         waits = self.task.status is Status.INPUT_REQUIRED
-        assert self.task.inputs == (inputs.outstanding(self.record) if waits else ())
+        assert self.task.inputs == (inputs.awaited(self.record) if waits else ())
         assert bool(self.task.inputs) == waits
 
     @invariant()

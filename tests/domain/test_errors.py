@@ -5,10 +5,10 @@ import pytest
 from perdure.domain import errors
 from perdure.domain.errors import (
     AlreadySettled,
+    BacklogFull,
     IdempotencyKeyReused,
     JournalMismatch,
     PerdureError,
-    QueueFull,
     StepFailed,
     StepInterrupted,
     StoreUnavailable,
@@ -23,7 +23,8 @@ def test_every_error_grows_on_the_one_tree(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [TaskNotFound(), TaskExpired(), QueueFull(), IdempotencyKeyReused(), AlreadySettled(), StoreUnavailable()]
+    "error",
+    [TaskNotFound(), TaskExpired(), BacklogFull(), IdempotencyKeyReused(), AlreadySettled(), StoreUnavailable()],
 )
 def test_what_a_client_may_hear_is_one_short_sentence_without_internals(error: PerdureError) -> None:
     text = str(error)
@@ -38,6 +39,7 @@ def test_a_mismatch_says_where_and_both_sides_and_what_to_do() -> None:
     assert error.place == "3.0/1"
     assert "at place 3.0/1 the journal has step 'charge', and the code comes there with sleep." in str(error)
     assert "give a changed tool another version" in str(error)
+    assert str(error).endswith("take what differs between runs (a clock, chance) from a step.")
 
 
 def test_a_failed_step_names_itself_and_what_it_came_to() -> None:
@@ -60,7 +62,7 @@ def test_an_interrupted_step_names_itself_and_claims_to_know_nothing_of_its_effe
     assert str(error).endswith("not known")
 
 
-@pytest.mark.parametrize("kind", [QueueFull, StoreUnavailable])
-def test_an_error_that_may_pass_says_when_to_try_again(kind: type[QueueFull] | type[StoreUnavailable]) -> None:
+@pytest.mark.parametrize("kind", [BacklogFull, StoreUnavailable])
+def test_an_error_that_may_pass_says_when_to_try_again(kind: type[BacklogFull] | type[StoreUnavailable]) -> None:
     assert kind().retry_after_ms > 0
     assert kind(retry_after_ms=250).retry_after_ms == 250

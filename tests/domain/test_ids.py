@@ -38,6 +38,14 @@ def test_no_random_bit_is_lost(two: set[bytes]) -> None:
     assert one != other
 
 
+def test_what_a_log_shows_of_an_id_leaves_as_many_bits_unknown_as_a_key_must_have() -> None:
+    for task_id in (f"tsk_{SECRET}", f"tsk_eu1_{SECRET}"):
+        shown = ids.abbreviated(task_id)
+        assert task_id.startswith(shown.removesuffix("…"))
+        assert shown.endswith(f"_{SECRET[:6]}…"), "enough to tell tasks apart"
+        assert (len(task_id) - len(shown.removesuffix("…"))) * 5 >= 128
+
+
 def test_an_id_is_the_same_in_a_header_a_url_and_after_case_folding() -> None:
     minted = ids.mint(secrets.token_bytes)
     assert set(minted) <= set(string.ascii_lowercase + string.digits + "_")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perdure.domain.errors import InputKeyReused
-from perdure.domain.inputs import accept, admit, closed, outstanding, unanswered
+from perdure.domain.inputs import accept, admit, awaited, closed, outstanding, turned, unanswered
 from perdure.domain.model import Asked, InputRequest, InputState, JSONObject
 
 NAME: JSONObject = {"method": "elicitation/create", "params": {"message": "Your name?"}}
@@ -117,3 +117,28 @@ def test_what_was_never_asked_is_not_closed() -> None:
 
 def test_asking_nothing_is_closed_at_once() -> None:
     assert closed({}, []) == {}
+
+
+# -- left behind -------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_that_the_run_no_longer_waits_for_stays_open_and_is_not_awaited() -> None:
+    questions = admit({}, BOTH, 5)
+    left = turned(questions, {"age"})
+    assert left == {"name": replace(questions["name"], awaited=False)}
+    after = questions | left
+    assert [each.key for each in awaited(after)] == ["age"]
+    assert [each.key for each in outstanding(after)] == ["name", "age"]
+    assert accept(after, {"name": "Ada"})["name"].response == "Ada"
+
+
+def test_a_question_that_the_run_comes_by_again_is_awaited_again() -> None:
+    questions = admit({}, BOTH, 5)
+    after = questions | turned(questions, {"age"})
+    assert turned(after, {"age"}) == {}
+    assert after | turned(after, {"name", "age"}) == questions
+
+
+def test_what_is_closed_is_left_as_it_is() -> None:
+    questions = admit({}, BOTH, 5)
+    assert turned(questions | accept(questions, {"name": "Ada", "age": 7}), ()) == {}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure.domain.errors import JournalMismatch
 from perdure.domain.journal import Entry, EntryState, Journal, Replay, Scope, Verb, Waits, undone
-from perdure.domain.model import Asked, InputRequest, InputState
+from perdure.domain.model import JSON, Asked, InputRequest, InputState
 from tests.domain.programs import (
     Address,
     Came,
@@ -153,9 +153,9 @@ def test_what_was_noted_is_what_is_found_from_then_on() -> None:
     assert len(again) == 1
 
 
-def test_the_length_of_a_journal_counts_questions_that_were_asked_at_once_as_one_and_gathers_too() -> None:
+def test_the_length_of_a_journal_counts_its_entries_and_neither_questions_nor_gathers() -> None:
     both = Line(Verb.ASK, keys=("when", "who"))
-    assert len(Replay(recorded((STEP, SLEEP, both, gather((STEP,), (JOB, STEP)))))) == 7
+    assert len(Replay(recorded((STEP, SLEEP, both, gather((STEP,), (JOB, STEP)))))) == 5
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------
@@ -395,3 +395,15 @@ def test_a_journal_and_a_wait_begin_empty_and_share_nothing() -> None:
     assert Journal().entries is not Journal().entries
     assert Waits() == Waits({}, (), frozenset(), minds_cancel=False)
     assert Waits(asked={"who": Asked({})}) != Waits()
+
+
+# -- who is to hear of a cancellation ----------------------------------------------------------------------------------
+
+
+def test_external_work_under_way_that_is_to_be_told_minds_a_cancellation() -> None:
+    work = Entry("0", Verb.EXTERNAL, "render", EntryState.STARTED, {"token": "t", "tell": True})
+    assert work.minds_cancel
+    assert not replace(work, state=EntryState.DONE).minds_cancel
+    assert not replace(work, verb=Verb.STEP).minds_cancel
+    values: list[JSON] = [{"token": "t"}, {"tell": False}, None, "tell"]
+    assert not any(replace(work, value=value).minds_cancel for value in values)

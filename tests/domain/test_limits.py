@@ -14,7 +14,7 @@ BOUNDS = [bound.name for bound in fields(Limits)]
 
 def test_the_bounds_are_what_the_documentation_promises_unless_told_otherwise() -> None:
     assert Limits() == Limits(
-        step_name=200, steps=10_000, step_result=1024**2, result=16 * 1024**2, idempotency_key=200
+        step_name=200, entries=10_000, step_result=1024**2, result=16 * 1024**2, idempotency_key=200
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import cast
 
 import pytest
@@ -102,14 +102,20 @@ def test_what_is_not_positive_or_not_finite_or_out_of_range_is_refused(duration:
     ],
 )
 def test_what_can_not_be_read_is_refused_with_an_example_of_what_can(duration: Duration) -> None:
-    with pytest.raises(InvalidDuration, match="is no duration; write for example '500ms'"):
+    with pytest.raises(InvalidDuration, match=r"is no duration; write for example '500ms'.*'3 days'"):
         milliseconds(duration)
 
 
 @pytest.mark.parametrize("thing", [None, [], [30], {}, b"30s", object, 1j])
 def test_what_is_no_duration_by_its_type_is_refused_just_as_well(thing: object) -> None:
-    with pytest.raises(InvalidDuration, match="is no duration; write for example '500ms'"):
+    with pytest.raises(InvalidDuration, match=r"is no duration; write for example '500ms'.*'3 days'"):
         milliseconds(cast("Duration", thing))
+
+
+@pytest.mark.parametrize("moment", [datetime(2027, 1, 15, tzinfo=UTC), date(2027, 1, 15), time(8)])
+def test_a_moment_is_no_duration_and_says_how_to_come_by_one(moment: object) -> None:
+    with pytest.raises(InvalidDuration, match=r"^sleep: .* is no duration; write how long.* in a step"):
+        milliseconds(cast("Duration", moment), what="sleep")
 
 
 def test_the_message_begins_with_what_the_duration_is_for() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.domain import timeline
 from perdure.domain.journal import Entry, EntryState, Journal, Verb
-from perdure.domain.timeline import KEPT, Event, EventKind, Inspection, Queue, RunState
+from perdure.domain.timeline import KEPT, Event, EventKind, Inspection, Load, RunState
 from tests.domain.support import NOW, QUESTION, fresh
 
 
@@ -45,12 +45,12 @@ def test_a_task_that_is_over_has_no_run_and_keeps_its_journal_and_its_events() -
     assert (seen.run, seen.journal.entries["0"], seen.events) == (None, entry, (event,))
 
 
-@pytest.mark.parametrize("kind", [Event, Inspection, Queue, RunState])
+@pytest.mark.parametrize("kind", [Event, Inspection, Load, RunState])
 def test_what_operators_are_shown_is_a_snapshot_that_nobody_can_write_to(kind: type) -> None:
     shown = {
         Event: Event(NOW, EventKind.CANCEL, ""),
         Inspection: Inspection(fresh(), None, Journal(), ()),
-        Queue: Queue("tools/call:report", ready=1, held=2, waiting=3, oldest_ms=4),
+        Load: Load("tools/call:report", ready=1, held=2, waiting=3, oldest_ms=4),
         RunState: RunState("tools/call:report", None, None, fence=1, failures=0, deaths=0, deadline_at=None),
     }[kind]
     for each in fields(shown):

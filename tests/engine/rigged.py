@@ -22,7 +22,7 @@ from perdure.domain.model import (
     Session,
     Task,
 )
-from perdure.domain.timeline import Inspection, Queue
+from perdure.domain.timeline import Inspection, Load
 from perdure.store.base import Listener, Store, Unsubscribe
 from tests.support import PATIENCE
 
@@ -144,7 +144,7 @@ class Rigged:
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
         return await self._rigged("sessions", self._inner.sessions)
 
-    async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
+    async def take_over(self, gone: Collection[str] = (), *, keep: Collection[str] = ()) -> int:
         return await self._rigged("take_over", partial(self._inner.take_over, gone, keep=keep))
 
     async def claim(self, session_id: str, demands: Sequence[Demand], limit: int) -> tuple[Claim, ...]:
@@ -182,11 +182,11 @@ class Rigged:
     async def inspect(self, task_id: str) -> Inspection:
         return await self._rigged("inspect", partial(self._inner.inspect, task_id))
 
-    async def queues(self) -> tuple[Queue, ...]:
-        return await self._rigged("queues", self._inner.queues)
+    async def loads(self) -> tuple[Load, ...]:
+        return await self._rigged("loads", self._inner.loads)
 
-    async def backlog(self, most: int) -> Mapping[str, int]:
-        return await self._rigged("backlog", partial(self._inner.backlog, most))
+    async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
+        return await self._rigged("backlog", partial(self._inner.backlog, most, tenant))
 
     async def expire(self, limit: int) -> int:
         return await self._rigged("expire", partial(self._inner.expire, limit))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from perdure.domain.errors import QueueFull, StoreUnavailable
-from perdure.domain.model import Demand, Owner
+from perdure.domain.errors import BacklogFull, StoreUnavailable
+from perdure.domain.model import Completed, Demand, Owner
 from perdure.engine.backlog import Backlog
 from perdure.store.base import Store
 from tests.engine.rigged import Rigged
@@ -49,7 +49,7 @@ async def admitted(gauge: Backlog, tenant: str = "acme", *, most: int = 20) -> i
     for count in range(most):
         try:
             await gauge.admit(tenant)
-        except QueueFull:
+        except BacklogFull:
             return count
     return most
 
@@ -58,7 +58,7 @@ async def test_tasks_are_admitted_up_to_the_bound_that_counts_what_waits_already
     await waiting(store, 3)
     gauge = backlog(store, ticks, Bounds(backlog=5))
     assert await admitted(gauge) == 2
-    with pytest.raises(QueueFull) as refused:
+    with pytest.raises(BacklogFull) as refused:
         await gauge.admit("acme")
     assert refused.value.retry_after_ms > 0
 
@@ -133,8 +133,56 @@ async def test_a_store_that_can_not_be_asked_admits_nobody(rigged: Rigged, ticks
     assert (await admitted(gauge), rigged.calls.count("backlog")) == (5, 2)
 
 
+async def test_the_bound_of_a_tenant_holds_by_itself_however_much_others_have(store: Store, ticks: Ticks) -> None:
+    await waiting(store, 9, "acme")
+    gauge = backlog(store, ticks, Bounds(tenant_backlog=3))
+    for _ in range(2):
+        assert (await admitted(gauge, "zoo"), await admitted(gauge, "acme")) == (3, 0)
+        ticks.now += 1
+
+
+async def test_what_is_done_since_the_last_look_counts_no_more_and_nobody_is_refused_for_it(
+    rigged: Rigged, ticks: Ticks
+) -> None:
+    """One call after the other, each done before the next."""
+    gauge = backlog(rigged, ticks, Bounds(backlog=100, tenant_backlog=2))
+    session = await rigged.open_session(HOUR, {})
+    for _ in range(10):
+        await gauge.admit("acme")
+        await gauge.create(new_task(owner=Owner("acme", "ada")))
+        (claim,) = await rigged.claim(session.id, [Demand(HANDLER, 1)], 1)
+        await rigged.finish(claim, Completed({}))
+        ticks.now += 0.001
+    assert rigged.calls.count("backlog") < 10
+
+
+async def test_a_look_that_found_too_many_stands_for_a_while(rigged: Rigged, ticks: Ticks) -> None:
+    await waiting(rigged, 2)
+    gauge = backlog(rigged, ticks, Bounds(backlog=2))
+    for _ in range(20):
+        assert await admitted(gauge) == 0
+        ticks.now += 0.01
+    assert rigged.calls.count("backlog") == 1
+
+
+@pytest.mark.parametrize("bounds", [Bounds(backlog=1), Bounds(tenant_backlog=1)], ids=["in all", "of a tenant"])
+async def test_what_is_being_created_counts_in_every_look(rigged: Rigged, ticks: Ticks, bounds: Bounds) -> None:
+    gauge = backlog(rigged, ticks, bounds)
+    await gauge.admit("acme")
+    gate = rigged.gate_before("create")
+    creating = asyncio.create_task(gauge.create(new_task(owner=Owner("acme", "ada"))))
+    await gate.reached()
+    ticks.now += 1
+    assert await admitted(gauge) == 0
+    gate.open()
+    await creating
+    ticks.now += 1
+    assert await admitted(gauge) == 0
+
+
 async def test_time_is_the_machines_unless_told_otherwise(store: Store) -> None:
     gauge = Backlog(lambda: store, lambda: Bounds(backlog=1))
     await gauge.admit("acme")
-    with pytest.raises(QueueFull):
+    await gauge.create(new_task())
+    with pytest.raises(BacklogFull):
         await gauge.admit("acme")

@@ -116,6 +116,25 @@ def test_a_queue_with_a_bound_is_asked_for_by_itself() -> None:
     assert (rest.limit, {name_of(demand) for demand in rest.demands}) == (4, {"a"})
 
 
+def test_what_is_urgent_comes_first_whatever_queues_have_bounds_of_their_own() -> None:
+    known = handlers(
+        slow=Placement("slow"), urgent=Placement("rest", 9), idle=Placement("slow", -1), late=Placement("rest", -2)
+    )
+    rounds = list(Planner(4, {"slow": 2, "rest": None}).plan(known))
+    assert [[name_of(demand) for demand in each.demands] for each in rounds] == [["urgent"], ["slow", "idle"], ["late"]]
+
+
+def test_queues_of_one_priority_take_turns_at_being_first_and_are_asked_for_once_each() -> None:
+    known = handlers(a=Placement("x"), b=Placement("y"), c=Placement("x"), d=Placement("y"))
+    planner = Planner(4, {"x": 2, "y": None})
+    firsts: set[str] = set()
+    for _ in range(8):
+        one, other = planner.plan(known)
+        assert {name_of(demand) for demand in (*one.demands, *other.demands)} == set("abcd")
+        firsts.add(name_of(one.demands[0]))
+    assert firsts == set("abcd")
+
+
 def test_a_round_is_planned_after_what_the_one_before_brought() -> None:
     known = handlers(a=PLAIN, x=Placement(queue="gpu"))
     planner = Planner(3, {"gpu": 2, "default": None})

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from perdure.domain.errors import AlreadySettled, TaskNotFound
+from perdure.domain.errors import AlreadySettled, StepFailed, TaskNotFound
+from perdure.domain.handles import Handle
 from perdure.domain.journal import EntryState
 from perdure.domain.limits import Limits
 from perdure.domain.model import Completed, JSONObject, Outcome, Status
@@ -13,7 +14,7 @@ from perdure.engine.run import Run
 from perdure.store.base import Store
 from tests.engine.farm import BROKEN, Farm
 from tests.engine.rigged import Rigged
-from tests.engine.support import Stage, done, ended, handlers, serving
+from tests.engine.support import Stage, Work, done, ended, handlers, serving
 from tests.store.support import VirtualClock, new_task
 from tests.support import eventually
 
@@ -244,3 +245,53 @@ async def test_a_run_whose_task_was_purged_while_it_gave_up_is_dropped(gated: Ri
     assert await gated.purge(10, linger_ms=0, tombstone_ms=1000) == 1
     gate.open()
     assert not await seeing
+
+
+# -- the other side hangs ----------------------------------------------------------------------------------------------
+
+
+async def hangs(handle: Handle) -> None:
+    await asyncio.Event().wait()
+
+
+def hanging(what: External) -> Work:
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        try:
+            await external(run, what)
+        except StepFailed as failed:
+            return Completed({"type": failed.type, "message": failed.message})
+        raise AssertionError
+
+    return work
+
+
+async def test_a_start_that_hangs_is_given_up_when_the_time_of_the_work_is_up_and_the_other_side_is_told(
+    store: Store,
+) -> None:
+    farm = Farm(store)
+    stage = Stage(store, hanging(External("render", hangs, farm.cancel, timeout_ms=20)))
+    assert await stage.result() == {"type": "TimeoutError", "message": "'render' was not begun in time"}
+    assert len(farm.cancelled) == 1
+
+
+async def test_a_cancel_that_hangs_is_given_up_after_a_time_of_its_own(
+    store: Store, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    farm = Farm(store)
+    stage = Stage(store, hanging(External("render", farm.start, hangs, timeout_ms=1000, cancel_ms=20)))
+    await stage.run()
+    clock.advance(1000)
+    assert await stage.result() == {"type": "TimeoutError", "message": "'render' did not report in time"}
+    assert "'render' could not be told in time" in caplog.text
+
+
+async def test_a_time_out_of_the_authors_own_is_an_error_like_any_other(store: Store, clock: VirtualClock) -> None:
+    async def times_out(handle: Handle) -> None:
+        raise TimeoutError("mine")
+
+    stage = Stage(store, hanging(External("render", times_out, timeout_ms=1000)))
+    assert await stage.result() == {"type": "TimeoutError", "message": "mine"}
+    stage = Stage(store, hanging(External("render", Farm(store).start, times_out, timeout_ms=1000)))
+    await stage.run()
+    clock.advance(1000)
+    assert (await stage.run()).status is Status.FAILED

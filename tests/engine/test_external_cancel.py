@@ -73,7 +73,7 @@ async def test_a_report_that_comes_before_the_woken_run_does_is_the_end_of_the_w
     assert farm.cancelled == []
 
 
-async def test_a_run_that_began_only_to_hear_of_its_cancellation_begins_nothing_new(store: Store) -> None:
+async def test_a_run_that_began_only_to_hear_of_its_cancellation_cleans_up_and_waits_for_nothing(store: Store) -> None:
     farm = Farm(store)
     caught: list[str] = []
 
@@ -98,7 +98,8 @@ async def test_a_run_that_began_only_to_hear_of_its_cancellation_begins_nothing_
     await stage.run()
     await store.request_cancel(ADA, stage.task.id)
     assert (await stage.run()).status is Status.CANCELLED
-    assert (caught, len(farm.started), len(farm.cancelled)) == (["cancelled"] * 4, 1, 1)
+    assert (caught, len(farm.started), len(farm.cancelled)) == (["cancelled"] * 2, 1, 1)
+    assert [entry.name for entry in (await stage.entries()).values()] == ["render", "start render"]
 
 
 async def test_a_cancellation_that_comes_while_the_work_is_being_started_is_told_in_a_run_of_its_own(

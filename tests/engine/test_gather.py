@@ -1,7 +1,8 @@
 """Branches side by side: each with places of its own, all of them to their ends, and one outcome of them all."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -91,13 +92,16 @@ async def test_each_branch_numbers_its_verbs_apart_also_when_they_are_nested(sto
 async def test_a_thread_inside_a_branch_is_in_that_branch(store: Store) -> None:
     loop = asyncio.get_running_loop()
 
-    async def work(run: Run, params: JSONObject) -> Outcome:
+    def work(run: Run) -> Outcome:
         def blocking() -> JSON:
             return asyncio.run_coroutine_threadsafe(value(run, "inside", 1), loop).result()
 
-        return Completed({"values": await run.gather([asyncio.to_thread(blocking)])})
+        async def beside() -> list[JSON]:
+            return await run.gather([asyncio.to_thread(blocking)])
 
-    stage = Stage(store, work)
+        return Completed({"values": asyncio.run_coroutine_threadsafe(beside(), loop).result()})
+
+    stage = Stage(store, Thread(work))
     assert await stage.result() == {"values": [1]}
     assert list(await stage.entries()) == ["0.0/0"]
 
@@ -160,7 +164,11 @@ async def test_a_question_beside_the_gather_still_counts_when_a_branch_fails(sto
         return await run.gather([fails(run, "print")])
 
     async def work(run: Run, params: JSONObject) -> Outcome:
-        await asyncio.gather(ask(run, name=NAME), branch_fails(run), return_exceptions=True)
+        beside = asyncio.create_task(ask(run, name=NAME))
+        with suppress(StepFailed):
+            await branch_fails(run)
+        await asyncio.wait({beside})
+        assert isinstance(beside.exception(), Parked)
         return done()
 
     assert [entry.key for entry in (await Stage(store, work).run()).inputs] == ["name"]
@@ -386,3 +394,57 @@ async def test_a_plain_function_gathers_through_the_event_loop(rigged: Rigged) -
         return Completed({"values": asyncio.run_coroutine_threadsafe(gather(), loop).result()})
 
     assert await Stage(rigged, Thread(work)).result() == {"values": [1, 2]}
+
+
+@pytest.mark.parametrize("first", ["code", "step"])
+async def test_a_step_that_failed_beside_an_error_of_the_code_is_found_behind_it(store: Store, first: str) -> None:
+    async def code() -> JSON:
+        try:
+            raise KeyError("why")
+        except KeyError as error:
+            raise ConnectionError from error
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        both = [fails(run, "a"), fails(run, "b")]
+        try:
+            await run.gather([code(), *both] if first == "code" else [*both, code()])
+        except (ConnectionError, StepFailed) as error:
+            chain = [error, *_contexts(error)]
+            places = [each.places for each in chain if isinstance(each, StepFailed)]
+            return Completed({"raised": type(error).__name__, "places": [list(each) for each in places if each[1:]]})
+        raise AssertionError
+
+    places: JSON = ["0.1/0", "0.2/0"] if first == "code" else ["0.0/0", "0.1/0"]
+    raised = "ConnectionError" if first == "code" else "StepFailed"
+    assert await Stage(store, work).result() == {"raised": raised, "places": [places]}
+
+
+async def test_errors_that_have_a_history_in_common_are_not_tied_into_a_circle(store: Store) -> None:
+    shared = ValueError("why")
+    shared.__context__ = circle = KeyError("a circle already")
+    circle.__context__ = shared
+
+    async def code() -> JSON:
+        error = ConnectionError()
+        error.__context__ = shared
+        raise error
+
+    async def failed() -> JSON:
+        error = StepFailed("s", "ValueError", "why", places=("7",))
+        error.__context__ = shared
+        raise error
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        try:
+            await run.gather([code(), failed()])
+        except ConnectionError as error:
+            return Completed({"before": type(error.__context__).__name__})
+        raise AssertionError
+
+    assert await Stage(store, work).result() == {"before": "ValueError"}
+
+
+def _contexts(error: BaseException) -> Iterator[BaseException]:
+    while error.__context__ is not None:
+        error = error.__context__
+        yield error

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure.domain.model import Demand, JSONObject, Outcome, Status
-from perdure.engine.lease import Neighbours, identity
+from perdure.engine.lease import Neighbours, alive, identity
 from perdure.engine.run import Run
 from perdure.store.base import Store
 from perdure.store.sqlite import SQLiteStore
@@ -152,7 +152,7 @@ async def test_the_own_lease_is_renewed_before_anything_is_taken_over(rigged: Ri
         await rigged.renew(own.id, LEASE)
         return own.id
 
-    assert await Neighbours(rigged, renew).take_over() == 0
+    assert await Neighbours(rigged, renew, LEASE).take_over() == 0
     assert [session.id for session, _ in await rigged.sessions()] == [own.id]
 
 
@@ -167,7 +167,7 @@ async def test_the_own_session_is_left_alone_though_its_renewal_took_longer_than
         return own.id
 
     clock.advance(LEASE)
-    assert await Neighbours(rigged, renew).take_over() == 0
+    assert await Neighbours(rigged, renew, LEASE).take_over() == 0
     assert [session.id for session, _ in await rigged.sessions()] == [own.id]
 
 
@@ -178,9 +178,88 @@ async def test_a_look_at_neighbours_that_are_all_well_changes_nothing(rigged: Ri
     async def renew() -> str:
         raise AssertionError
 
-    assert await Neighbours(rigged, renew).take_over() == 0
+    assert await Neighbours(rigged, renew, LEASE).take_over() == 0
     assert "take_over" not in rigged.calls
     assert session.info == identity()
+
+
+class Ticks:
+    """A monotonic clock, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def watching(store: Store, ticks: Ticks) -> tuple[Neighbours, str]:
+    """A watcher, and its own session. Its looks are the test's."""
+    own = await store.open_session(HOUR, {})
+
+    async def renew() -> str:
+        await store.renew(own.id, HOUR)
+        return own.id
+
+    return Neighbours(store, renew, LEASE, ticks), own.id
+
+
+async def ids(store: Store) -> set[str]:
+    return {session.id for session, _ in await store.sessions()}
+
+
+@pytest.mark.parametrize("renews", [True, False])
+async def test_a_clock_that_is_set_forward_costs_nobody_a_lease_who_goes_on_renewing_it(
+    rigged: Rigged, clock: VirtualClock, renews: bool
+) -> None:
+    ticks = Ticks()
+    neighbours, own = await watching(rigged, ticks)
+    live = await rigged.open_session(LEASE, identity())
+    await neighbours.take_over()
+    clock.advance(10 * LEASE)
+    for _ in range(4):  # looks of which each comes a lease's quarter after the other
+        assert live.id in await ids(rigged)
+        await neighbours.take_over()
+        ticks.now += LEASE / 4000
+        if renews:
+            await rigged.renew(live.id, LEASE)
+    await neighbours.take_over()
+    assert await ids(rigged) == ({own, live.id} if renews else {own})
+
+
+async def test_others_are_taken_over_while_one_is_left_alone(rigged: Rigged, clock: VirtualClock) -> None:
+    ticks = Ticks()
+    neighbours, own = await watching(rigged, ticks)
+    live = await rigged.open_session(LEASE, identity())
+    await rigged.open_session(LEASE, {"host": "elsewhere"})
+    await neighbours.take_over()
+    clock.advance(10 * LEASE)
+    await neighbours.take_over()
+    assert await ids(rigged) == {own, live.id}
+
+
+async def test_a_lease_whose_renewal_nobody_saw_is_judged_by_the_clock_alone(
+    rigged: Rigged, clock: VirtualClock
+) -> None:
+    neighbours, own = await watching(rigged, Ticks())
+    await rigged.open_session(LEASE, identity())
+    clock.advance(LEASE)
+    await neighbours.take_over()
+    assert await ids(rigged) == {own}
+
+
+def test_a_process_is_known_to_live_only_where_nothing_about_it_differs() -> None:
+    assert alive(identity())
+    others: list[JSONObject] = [
+        {"host": "elsewhere"},
+        {"boot": "another"},
+        {"pids": "another"},
+        {"pid": None},
+        {"pid": 2**22 + 1},
+        {"started": -1},
+    ]
+    assert not any(alive({**identity(), **other}) for other in others)
+    assert not alive({})
 
 
 async def test_what_a_lapsed_neighbour_held_is_taken_over_and_counts_as_an_attempt(
@@ -267,3 +346,18 @@ async def test_what_a_killed_process_held_is_taken_over_at_once_though_its_lease
             over = await ended(store, task, within=10)
         assert (over.result, work.attempts) == (done("attempt 2").result, [2])
     await store.close()
+
+
+async def test_work_whose_run_was_freed_behind_its_back_is_told_when_the_same_task_begins_here_again(
+    store: Store, clock: VirtualClock
+) -> None:
+    work = Tool()
+    task = await store.create(new_task(timeout_ms=1000 * LEASE))
+    async with serving(store, handlers(report=work), lease_ms=HOUR * 1000):
+        await work.started()
+        clock.advance(1001 * LEASE)
+        assert await store.free_overdue(10, late_ms=0) == 1
+        await eventually(lambda: work.told == [True], "it was not told")
+        assert (await ended(store, task)).result == done("attempt 2").result
+        work.let_go.set()
+    assert work.attempts == [1, 2]

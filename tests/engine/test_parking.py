@@ -190,13 +190,6 @@ async def again_after_the_answer(run: Run) -> None:
     await ask(run, name=AGE)
 
 
-async def again_in_the_same_run(run: Run) -> None:
-    try:
-        await ask(run, name=NAME)
-    except Parked:
-        await ask(run, name=AGE)
-
-
 async def again_side_by_side(run: Run) -> None:
     # Only the first exception is heard of, and that one only parks.
     await asyncio.gather(ask(run, name=NAME), ask(run, name=AGE))
@@ -208,7 +201,7 @@ async def again_in_a_group(run: Run) -> None:
         group.create_task(ask(run, name=AGE))
 
 
-@pytest.mark.parametrize("reuse", [again_after_the_answer, again_in_the_same_run, again_side_by_side, again_in_a_group])
+@pytest.mark.parametrize("reuse", [again_after_the_answer, again_side_by_side, again_in_a_group])
 async def test_another_question_under_the_same_key_fails_the_task_and_names_the_key(
     store: Store, reuse: Callable[[Run], Awaitable[None]]
 ) -> None:

@@ -1,5 +1,6 @@
 """External work of a system that does not report by itself: looked at by a timer, with nothing held in memory."""
 
+import asyncio
 import logging
 
 import pytest
@@ -231,4 +232,27 @@ async def test_a_cancelled_task_does_not_look_any_more(store: Store, clock: Virt
     await store.request_cancel(ADA, stage.task.id)
     assert (await stage.run()).status is Status.CANCELLED
     assert oracle.looks == 0
+    assert oracle.cancelled == oracle.started
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["in time", "a last one"])
+async def test_a_look_that_hangs_is_given_up_with_the_work(store: Store, clock: VirtualClock, last: bool) -> None:
+    oracle = Oracle()
+
+    async def look(handle: Handle) -> Settlement | None:
+        return await asyncio.Future[Settlement | None]()
+
+    what = External("render", oracle.start, oracle.cancel, Poll(look, 10), timeout_ms=30, cancel_ms=30)
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        try:
+            await external(run, what)
+        except StepFailed as failed:
+            return Completed({"result": f"{failed.type}: {failed.message}"})
+        raise AssertionError
+
+    stage = Stage(store, work)
+    await stage.run()
+    clock.advance(30 if last else 10)
+    assert await stage.result() == {"result": "TimeoutError: 'render' did not report in time"}
     assert oracle.cancelled == oracle.started

@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from perdure.domain.model import Completed, Demand, JSONObject, Outcome, Status
+from perdure.domain.journal import Journal
+from perdure.domain.model import Demand, JSONObject, Outcome, Status
 from perdure.engine.run import Run, Stop
 from perdure.engine.worker import Worker
 from perdure.store.base import Store
@@ -15,7 +16,6 @@ from tests.engine.support import (
     HOUR,
     Thread,
     ask,
-    asking,
     claim_as_another,
     done,
     ended,
@@ -117,21 +117,33 @@ async def test_a_thread_that_ends_by_itself_during_a_shutdown_has_a_result(store
     assert not runs[0].cancelled
 
 
-async def test_a_question_that_is_asked_at_the_last_moment_is_kept(store: Store) -> None:
+async def test_a_run_that_makes_way_begins_nothing_more_whatever_its_clean_up_tries(store: Store) -> None:
+    """Whatever it recorded would stand where the next run comes by with something else."""
     started = asyncio.Event()
+    tried: list[str] = []
 
     async def work(run: Run, params: JSONObject) -> Outcome:
         started.set()
         try:
             await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            return Completed(await ask(run, name=question("Your name?")))
+        finally:
+            verbs: list[Callable[[], Awaitable[object]]] = [
+                lambda: ask(run, name=question("Your name?")),
+                lambda: run.sleep(1),
+                lambda: run.gather(list[Awaitable[object]]()),
+            ]
+            for verb in verbs:
+                try:
+                    await verb()
+                except asyncio.CancelledError:
+                    tried.append("cancelled")
         raise AssertionError
 
     task = await store.create(new_task())
     async with serving(store, handlers(report=work), grace_ms=1):
         await started.wait()
-    await asking(store, task, "name")
+    inspection = await store.inspect(task.id)
+    assert (inspection.task.status, inspection.journal, tried) == (Status.WORKING, Journal(), ["cancelled"] * 3)
 
 
 async def test_a_cancellation_that_came_before_the_shutdown_stays_one(store: Store, impatient: Unwind) -> None:

@@ -196,11 +196,11 @@ async def test_a_journal_that_is_full_takes_no_more_and_keeps_what_it_has(store:
             return done(str(error))
         return done("no limit")
 
-    stage = Stage(store, work, limits=Limits(steps=3))
+    stage = Stage(store, work, limits=Limits(entries=2))
     await stage.run()
     await answer(store, stage.task, name="Ada")
     over = await stage.run()
-    assert over.result == done("The journal of a task has at most 3 entries, and this one is full").result
+    assert over.result == done("The journal of a task has at most 2 entries, and this one is full").result
     assert len(await stage.entries()) == 2
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from perdure.domain.model import JSON, Session
-from perdure.domain.timeline import Queue
+from perdure.domain.timeline import Load
 from perdure.engine import lease, unclaimed
 from perdure.engine.unclaimed import Watch, handlers_of, unclaimable
 from perdure.store.base import Store
@@ -23,22 +23,22 @@ def session(handlers: JSON, *, lapsed: bool = False) -> tuple[Session, bool]:
     return Session("s", 0, {"handlers": handlers}), lapsed
 
 
-def queue(handler: str, ready: int) -> Queue:
-    return Queue(handler, ready, held=1, waiting=1, oldest_ms=5 if ready else None)
+def load(handler: str, ready: int) -> Load:
+    return Load(handler, ready, held=1, waiting=1, oldest_ms=5 if ready else None)
 
 
 def test_what_live_workers_have_is_claimable() -> None:
     sessions = [session([REPORT, 7]), session([OTHER], lapsed=True), session("nonsense"), (Session("s", 0), False)]
     assert [handlers_of(each) for each, _ in sessions] == [{REPORT}, {OTHER}, frozenset(), frozenset()]
-    queues = [queue(REPORT, 2), queue(OTHER, 3), queue("tools/call:asleep", 0)]
-    assert unclaimable(queues, sessions) == (queue(OTHER, 3),)
-    assert unclaimable(queues, []) == (queue(REPORT, 2), queue(OTHER, 3))
+    loads = [load(REPORT, 2), load(OTHER, 3), load("tools/call:asleep", 0)]
+    assert unclaimable(loads, sessions) == (load(OTHER, 3),)
+    assert unclaimable(loads, []) == (load(REPORT, 2), load(OTHER, 3))
 
 
 def test_a_process_that_is_gone_has_nothing_though_its_lease_lasts() -> None:
     gone = Session("s", 0, {**lease.identity(), "started": 1, "handlers": [REPORT]})
-    assert unclaimable([queue(REPORT, 1)], [(gone, False)]) == (queue(REPORT, 1),)
-    assert unclaimable([queue(REPORT, 1)], [(gone, False), session([REPORT])]) == ()
+    assert unclaimable([load(REPORT, 1)], [(gone, False)]) == (load(REPORT, 1),)
+    assert unclaimable([load(REPORT, 1)], [(gone, False), session([REPORT])]) == ()
 
 
 class Time:

@@ -22,7 +22,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"queues": ["slow", ""]}, "queues has '': a queue's name is a text that is not empty"),
     ({"queues": {7: 1}}, "queues has 7: a queue's name is a text that is not empty"),
     ({"queues": {"slow": 0}}, "queues['slow'] is 0: write a whole number, at least 1, or None for no bound"),
-    ({"limits": {"steps": 5}}, "limits is {'steps': 5}: write Limits(steps=…)"),
+    ({"limits": {"entries": 5}}, "limits is {'entries': 5}: write Limits(entries=…)"),
 ]
 
 
@@ -39,7 +39,7 @@ def test_a_cleanup_is_a_duration() -> None:
 
 
 def test_the_options_reach_the_engine() -> None:
-    limits = Limits(steps=5)
+    limits = Limits(entries=5)
     tasks = Tasks(
         MemoryStore(), queues=["slow", "quick"], backlog=None, tenant_backlog=7, limits=limits, cleanup="3s", lease="2s"
     )

@@ -34,15 +34,15 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def worked(folder: Path, source: str, *options: str) -> Result:
+def worked(folder: Path, source: str, *options: str, command: str = "worker") -> Result:
     program = folder / f"{folder.name}.py"
     program.write_text(source)
-    return CliRunner().invoke(main, ["worker", f"{program}:mcp", *options])
+    return CliRunner().invoke(main, [command, f"{program}:mcp", *options])
 
 
-def refusal(folder: Path, source: str, *options: str) -> str:
+def refusal(folder: Path, source: str, *options: str, command: str = "worker") -> str:
     """The one line of ours, without its `perdure: `."""
-    done = worked(folder, source, *options)
+    done = worked(folder, source, *options, command=command)
     assert done.exit_code == 1, done.output
     (line,) = done.output.splitlines()
     assert line.startswith("perdure: ")
@@ -64,8 +64,9 @@ def test_nor_is_one_without_task_tools(tmp_path: Path) -> None:
     assert not (tmp_path / "tasks.db").exists()
 
 
-def test_a_queue_that_no_tool_belongs_to_is_refused(tmp_path: Path) -> None:
-    line = refusal(tmp_path, app(tmp_path), "--queue", "default", "--queue", "quick")
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_a_queue_that_no_tool_belongs_to_is_refused(command: str, tmp_path: Path) -> None:
+    line = refusal(tmp_path, app(tmp_path), "--queue", "default", "--queue", "quick", command=command)
     assert line == "no tool belongs to the queue 'quick': there is default"
 
 
@@ -80,6 +81,19 @@ def test_a_store_that_can_not_be_used_is_refused(tmp_path: Path) -> None:
 def test_a_server_that_lacks_the_lifespan_of_its_tasks_is_refused(lacking: dict[str, str], tmp_path: Path) -> None:
     line = refusal(tmp_path, app(tmp_path, **lacking))
     assert line.endswith("pass lifespan=tasks.lifespan to MCPServer, or make the server by tasks.server(name)")
+
+
+@pytest.mark.parametrize("option", ["--store sqlite:///t.db", "--concurrency 2", "--queue default"])
+def test_a_server_without_tasks_has_no_use_for_options_of_tasks(option: str, tmp_path: Path) -> None:
+    source = 'from mcp.server import MCPServer\nmcp = MCPServer("plain")\n'
+    line = refusal(tmp_path, source, *option.split(), command="serve")
+    assert line == f"{option.split()[0]} needs a server with a Tasks, and this one has none"
+
+
+@pytest.mark.parametrize("part", ["extensions=[tasks], ", "middleware=[tasks.middleware]"])
+def test_a_server_that_lacks_another_part_of_its_tasks_is_refused(part: str, tmp_path: Path) -> None:
+    source = app(tmp_path, lifespan=", lifespan=lifespan").replace(part, "").replace("[tasks], ,", "[tasks],")
+    assert f"pass {part.removesuffix(', ')} to MCPServer" in refusal(tmp_path, source)
 
 
 @pytest.mark.parametrize("queue", ["", "=1", "slow=", "slow=0", "slow=two", "slow=-1"])

@@ -55,7 +55,7 @@ def tables_of(connection: sqlite3.Connection) -> set[str]:
 
 def test_the_statements_are_found() -> None:
     assert len(STATEMENTS) > 30
-    assert {"TASK_OWNED", "RUN_CLAIM", "STEP_WRITE"} <= set(STATEMENTS)
+    assert {"TASK_OWNED", "RUN_CLAIM", "ENTRY_WRITE"} <= set(STATEMENTS)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -122,6 +122,7 @@ def fill(connection: sqlite3.Connection, each: int) -> None:
         ("RUN_TENANTS_ENDS", ("h", "h")),
         ("RUN_TENANTS", ("t1", "h", 10)),
         ("RUN_BACKLOG", (500, 20)),
+        ("RUN_BACKLOG_OF", ("t1", 500, "t1", 10)),
         ("RUN_PROMOTE", (0, 500, 500)),
         ("SESSION_ALIVE", (500, "s", 0)),
         ("RUN_CLAIM", ("s", 1, 0, "h", "t1", 2)),

@@ -406,7 +406,7 @@ async def test_a_task_that_is_purged_leaves_nothing_but_its_tombstone(
     await opened.request_cancel(ADA, claim.task.id)
     clock.advance(1_000)
     assert await opened.purge(1, linger_ms=0, tombstone_ms=1_000) == 1
-    tables = ("task", "run", "input", "step", "event", "tombstone")
+    tables = ("task", "run", "input", "entry", "event", "tombstone")
     counts = {table: outside.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables}
     assert counts == {**dict.fromkeys(tables, (0,)), "tombstone": (1,)}
 

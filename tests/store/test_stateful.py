@@ -91,7 +91,12 @@ tokens = st.sampled_from([TOKEN, TOKEN, "forged"])
 steps = st.builds(Entry, places, st.just(Verb.STEP), st.just("step"), states, values)
 sleeps = st.builds(Entry, places, st.just(Verb.SLEEP), st.just(""), st.just(EntryState.STARTED))
 externals = st.builds(
-    Entry, works, st.just(Verb.EXTERNAL), st.just("work"), st.just(EntryState.STARTED), st.just({"token": TOKEN})
+    Entry,
+    works,
+    st.just(Verb.EXTERNAL),
+    st.just("work"),
+    st.just(EntryState.STARTED),
+    st.sampled_from([{"token": TOKEN}, {"token": TOKEN, "tell": True}]),
 )
 asked = st.builds(Asked, st.sampled_from(QUESTIONS), places | st.none(), spans)
 
@@ -327,8 +332,9 @@ class Stores(RuleBasedStateMachine):
         self.steps += 1
         self.compare([*self.tasks[-3:], self.tasks[self.steps % len(self.tasks)]])
         self.each(lambda store, _: store.sessions(), self.in_the_models_names)
-        self.both(lambda store: store.queues())
+        self.both(lambda store: store.loads())
         self.both(lambda store: store.backlog(1_000))
+        self.both(lambda store: store.backlog(2, "acme"))
 
     def compare(self, tasks: Sequence[tuple[str, Owner]]) -> None:
         for task_id, owner in tasks:

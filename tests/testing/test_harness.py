@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from perdure import Retry, TaskContext, Tasks
@@ -97,14 +98,84 @@ async def test_arguments_are_checked_as_in_a_call(shop: Shop) -> None:
     async with Harness(shop.tasks) as harness:
         with pytest.raises(ToolError, match="days"):
             await harness.call("wait", {"days": "many"})
-        with pytest.raises(KeyError):
-            await harness.call("nothing")
+
+
+async def test_a_tool_that_there_is_not_is_named_with_those_that_there_are(shop: Shop) -> None:
+    async with Harness(shop.tasks) as harness:
+        with pytest.raises(KeyError, match="no task tool 'ordre'; there are: 'order', 'wait'"):
+            await harness.call("ordre")
+
+
+async def test_a_harness_that_is_not_open_says_how_to_open_it(shop: Shop) -> None:
+    harness = Harness(shop.tasks)
+    for _ in ("before", "after"):
+        with pytest.raises(RuntimeError, match="`async with Harness"):
+            await harness.call("wait", {"days": 1})
+        with pytest.raises(RuntimeError, match="`async with Harness"):
+            await harness.advance("1d")
+        async with harness:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("responses", "words"),
+    [
+        (
+            {"approve": {"approved": "perhaps"}},
+            "^The response to 'approve' does not fit its request: content.approved: ",
+        ),
+        ({"approve": {"action": "agree"}}, "^The response to 'approve' does not fit its request: action: "),
+        ({"aprove": {"approved": True}}, "^The task asks 'approve', not 'aprove'$"),
+    ],
+)
+async def test_what_a_server_would_refuse_or_ignore_is_no_answer(
+    shop: Shop, responses: dict[str, Any], words: str
+) -> None:
+    async with Harness(shop.tasks) as harness:
+        task = await harness.call("order", {"item": "lamp"})
+        with pytest.raises(AssertionError, match=words):
+            await harness.answer(task, responses)
+        assert (await harness.look(task)).status is Status.INPUT_REQUIRED
+
+
+async def test_a_late_answer_is_ignored_if_the_test_wants_to_see_that(shop: Shop) -> None:
+    answers: Any = {"approve": {"approved": True}}
+    async with Harness(shop.tasks) as harness:
+        task = await harness.call("order", {"item": "lamp"})
+        await harness.advance("1d")
+        with pytest.raises(AssertionError, match=r"is completed and asks nothing, not 'approve': .*late=True"):
+            await harness.answer(task, answers)
+        assert (await harness.answer(task, answers, late=True)).value == "nobody answered"
+
+
+async def test_what_a_tool_raised_is_there_although_no_client_hears_of_it(shop: Shop) -> None:
+    @shop.tasks.tool()
+    async def broken() -> None:
+        raise ZeroDivisionError("secret")
+
+    async with Harness(shop.tasks) as harness:
+        task = await harness.call("broken")
+        fine = await harness.call("wait", {"days": 1})
+    assert task.value == "Error executing tool broken"
+    assert [repr(error) for error in task.raised] == ["ZeroDivisionError('secret')"]
+    assert fine.raised == ()
 
 
 async def test_the_result_of_a_task_that_is_not_completed_is_an_error_that_says_so(shop: Shop) -> None:
     async with Harness(shop.tasks) as harness:
         task = await harness.call("wait", {"days": 1})
-        with pytest.raises(AssertionError, match="working"):
+        with pytest.raises(AssertionError, match=r"is working, so there is no result.*harness\.look"):
+            _ = task.result
+        task = await harness.call("order", {"item": "lamp"})
+        with pytest.raises(AssertionError, match="is input_required and asks 'approve', so"):
+            _ = task.result
+
+        @shop.tasks.tool()
+        async def refused() -> None:
+            raise MCPError(-32000, "no money")
+
+        task = await harness.call("refused")
+        with pytest.raises(AssertionError, match=r"is failed \(no money\), so"):
             _ = task.result
 
 
@@ -148,5 +219,38 @@ async def test_a_write_that_the_scenario_does_not_come_to_again_is_an_error(shop
         if plays == 1:
             await harness.call("wait", {"days": 1})
 
-    with pytest.raises(AssertionError, match="write number 1"):
+    with pytest.raises(AssertionError, match="write number 1") as raised:
         await crash_everywhere(partial(Harness, shop.tasks), scenario)
+    assert raised.value.__notes__ == [
+        "crash 1 of 2: the worker was to die just before its write number 1; play it again with "
+        "Harness(tasks, crash_at=1)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("promise", "note"),
+    [
+        (
+            "prices once",
+            "crash 1 of 14: the worker died just before its write number 1 (record of step 'price'); play it again "
+            "with Harness(tasks, crash_at=1)",
+        ),
+        (
+            "ships",
+            "crash 6 of 14: the worker died just after its write number 3 (record of step 'charge', begun); play it "
+            "again with Harness(tasks, crash_at=3, crash_after=True)",
+        ),
+    ],
+)
+async def test_a_scenario_that_breaks_says_at_which_crash(shop: Shop, promise: str, note: str) -> None:
+    async def scenario(harness: Harness) -> None:
+        shop.done.clear()
+        task = await harness.call("order", {"item": "lamp"})
+        await harness.answer(task, {"approve": {"approved": True}})
+        await harness.advance("2 days")
+        value = (await harness.look(task)).value
+        assert shop.done.count("price") == 1 if promise == "prices once" else value == "lamp for 7"
+
+    with pytest.raises(AssertionError) as raised:
+        await crash_everywhere(partial(Harness, shop.tasks), scenario)
+    assert raised.value.__notes__ == [note]

@@ -1,6 +1,7 @@
 """`retry=`, `timeout=`, `version=` and the rest of what a tool is declared with, and what becomes of its tasks."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,10 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from perdure import ConfigurationError, InvalidDuration, Retry, StepFailed, SyncTaskContext, TaskContext, Tasks
+from perdure.domain import ids
 from perdure.domain.timeline import EventKind
 from perdure.engine.handler import Placement
+from perdure.testing import Harness
 from tests.support import eventually
 from tests.wire.envelopes import JSON, NOTHING
 from tests.wire.support import Stage, stage
@@ -66,6 +69,38 @@ async def test_another_attempt_begins_at_the_step_that_failed_and_keeps_what_cam
         assert await notes(up, task) == ["The step 'flaky' failed: ConnectionError: refused"] * 2
         assert "refused" not in str(task)
     assert ran == ["attempt 1", "first", "flaky", "attempt 2", "flaky", "attempt 3", "flaky"]
+
+
+async def test_an_attempt_that_is_not_the_last_is_one_line_in_the_log_and_the_last_one_has_its_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tool() -> None:
+        raise ConnectionError("refused,\nand so on")
+
+    caplog.set_level(logging.INFO, "perdure")
+    async with stage(tmp_path, only(tool, retry=Retry(max_attempts=2, backoff="1ms"))) as up:
+        task = await up.client.finish("tool")
+    who = f"task {ids.abbreviated(task['taskId'])}: Tool 'tool'"
+    first, last = (each for each in caplog.records if each.name.startswith("perdure.wire"))
+    assert first.getMessage().startswith(f"{who} failed in attempt 1, and is tried again in ")
+    assert first.getMessage().endswith(" s: ConnectionError: refused, and so on")
+    assert (first.levelname, first.exc_info) == ("WARNING", None)
+    assert last.getMessage() == f"{who} raised an unexpected exception"
+    assert last.exc_info is not None
+    assert task["taskId"] not in caplog.text, "without authentication it is the key to the task"
+
+
+async def test_the_traceback_of_each_attempt_is_there_for_who_wants_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tool() -> None:
+        raise ConnectionError("refused")
+
+    caplog.set_level(logging.DEBUG, "perdure.wire.handler")
+    async with stage(tmp_path, only(tool, retry=Retry(max_attempts=2, backoff="1ms"))) as up:
+        await up.client.finish("tool")
+    debug = [each for each in caplog.records if each.levelname == "DEBUG" and each.name == "perdure.wire.handler"]
+    assert [each.exc_info is not None for each in debug] == [True]
 
 
 async def test_an_error_that_came_from_no_step_repeats_none_and_the_last_one_is_the_end(tmp_path: Path) -> None:
@@ -407,3 +442,39 @@ async def test_concurrency_bounds_how_many_run_at_once(tmp_path: Path) -> None:
         for task_id in ids:
             await up.client.until(task_id)
     assert sorted(inside) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_the_clean_up_of_an_attempt_that_failed_is_not_in_the_way_of_the_next_one(
+    tmp_path: Path, plain: bool
+) -> None:
+    ran: list[str] = []
+
+    def fail_once() -> None:
+        ran.append("attempt")
+        if ran.count("attempt") == 1:
+            raise ValueError("Between two steps")
+
+    async def coroutine(task: TaskContext) -> None:
+        try:
+            await task.step("open", lambda: ran.append("open"))
+            fail_once()
+            await task.step("use", lambda: ran.append("use"))
+        finally:
+            await task.step("close", lambda: ran.append("close"))
+
+    def function(task: SyncTaskContext) -> None:
+        try:
+            task.step("open", lambda: ran.append("open"))
+            fail_once()
+            task.step("use", lambda: ran.append("use"))
+        finally:
+            task.step("close", lambda: ran.append("close"))
+
+    tasks = Tasks(f"sqlite:///{tmp_path / 'tasks.db'}")
+    tasks.tool("tool", retry=Retry(2, backoff="1s"))(function if plain else coroutine)
+    async with Harness(tasks) as harness:
+        task = await harness.call("tool")
+        await harness.advance("1s")
+        assert (await harness.look(task)).result.is_error is not True
+    assert ran == ["open", "attempt", "close", "attempt", "use", "close"]

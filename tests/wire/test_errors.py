@@ -18,7 +18,7 @@ from perdure import (
     StoreUnavailable,
     Tasks,
 )
-from perdure.domain.errors import IdempotencyKeyReused, QueueFull
+from perdure.domain.errors import BacklogFull, IdempotencyKeyReused
 from perdure.wire.errors import to_mcp
 from tests.wire.envelopes import JSON
 from tests.wire.support import Stage, stage
@@ -149,7 +149,7 @@ async def test_a_store_that_is_away_says_when_to_try_again(scene: Stage) -> None
 @pytest.mark.parametrize(
     ("error", "code", "data"),
     [
-        (QueueFull(retry_after_ms=70), -32000, {"retryAfterMs": 70}),
+        (BacklogFull(retry_after_ms=70), -32000, {"retryAfterMs": 70}),
         (StoreUnavailable(retry_after_ms=70), -32000, {"retryAfterMs": 70}),
         (IdempotencyKeyReused(), -32602, None),
         (LimitExceeded("too long"), -32602, None),

@@ -9,6 +9,7 @@ from mcp_types import SamplingMessage, TextContent, Tool
 from pydantic import BaseModel, Field
 
 from perdure import Elicit, ElicitUrl, ListRoots, Sample, TaskContext, Tasks
+from perdure.domain import ids
 from tests.wire.envelopes import EVERYTHING, INPUT, JSON, NOTHING, TASKS
 from tests.wire.support import Stage, stage
 from tests.wire.tools import FORM, Form
@@ -295,7 +296,7 @@ async def test_two_questions_under_one_key_fail_the_task_and_the_log_names_tool_
         task = await up.client.until(task_id)
         assert (task["status"], task["error"]["code"]) == ("failed", -32603)
         assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-            "Tool 'tool' asked a different question under the key 'form'"
+            f"task {ids.abbreviated(task_id)}: Tool 'tool' asked a different question under the key 'form'"
         ]
         assert task_id not in caplog.text
 

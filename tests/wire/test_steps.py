@@ -439,7 +439,7 @@ async def test_what_can_not_be_is_raised_at_once_and_said_by_name(
             raised.append(error)
             raise
 
-    limits = Limits(step_result=500, steps=3)
+    limits = Limits(step_result=500, entries=3)
     async with stage(tmp_path, only(tool, retry=Retry(backoff="1ms")), limits=limits) as up:
         task = await up.client.finish("tool")
         assert (task["status"], task["result"]["isError"]) == ("completed", True)
@@ -473,6 +473,80 @@ async def test_a_verb_inside_a_step_fails_the_task_and_says_why(tmp_path: Path, 
         task = await up.client.finish("tool")
         assert (task["status"], task["error"]["code"]) == ("failed", -32603)
         assert "The step 'outer' uses step" in task["error"]["message"]
+
+
+async def one(number: int) -> int:
+    return number
+
+
+def misused(verb: str) -> Callable[..., Any]:
+    """A tool that uses a verb in a way that a type checker would not let pass, and swallows what that raises."""
+
+    async def tool(task: TaskContext) -> None:
+        loose: Any = task
+        with suppress(Exception):
+            match verb:
+                case "step of a coroutine":
+                    await loose.step("add", one(3))
+                case "step of a value":
+                    await loose.step("add", 3)
+                case "step without a name":
+                    await loose.step(one, 3)
+                case "gather of a function":
+                    await loose.gather(task.step("add", one, 3), lambda: 2)
+                case "gather of a list":
+                    await loose.gather([task.sleep])
+                case "external of a coroutine":
+                    await loose.external("render", one(3))
+                case "external without a name":
+                    await loose.external(one, 3)
+                case _:
+                    await loose.external("render", one, poll=7)
+
+    return tool
+
+
+def misused_in_a_thread(verb: str) -> Callable[..., Any]:
+    def tool(task: SyncTaskContext) -> None:
+        loose: Any = task
+        with suppress(Exception):
+            if verb == "step":
+                loose.step("add", one(3))
+            else:
+                loose.gather(lambda: 1, task.step("add", one, 3))
+
+    return tool
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        (misused("step of a coroutine"), "was given what calling one returned: write task.step('add', one, …)"),
+        (misused("step of a value"), "was given a value of type int: write task.step('add', function, …)"),
+        (misused("step without a name"), "takes a name first, for the journal, and then a function: write "),
+        (misused("gather of a function"), "its branch 2 is a value of type function: write task.gather(task.step(…), "),
+        (misused("gather of a list"), "its branch 1 is a value of type list: write task.gather("),
+        (
+            misused("external of a coroutine"),
+            "as its start, and was given what calling one returned: write one without",
+        ),
+        (misused("external without a name"), "external takes a name first, for the journal, and then a function"),
+        (misused("external of a value"), "a function of a handle as its poll, and was given a value of type int"),
+        (misused_in_a_thread("step"), "was given what calling one returned: write task.step('add', one, …)"),
+        (misused_in_a_thread("gather"), "branch 2 too, and was given a value of type int: write task.gather(lambda: "),
+    ],
+    ids=[
+        *("coroutine", "value", "nameless", "gather", "gather-list", "external", "external-nameless", "external-poll"),
+        *("plain", "plain-gather"),
+    ],
+)
+async def test_a_verb_that_is_given_what_is_no_function_fails_the_task_and_says_what_to_write(
+    tmp_path: Path, tool: Callable[..., Any], words: str
+) -> None:
+    async with stage(tmp_path, only(tool)) as up:
+        task = await up.client.finish("tool")
+        assert (task["status"], task["error"]["code"]) == ("failed", -32603)
+        assert words in task["error"]["message"]
 
 
 async def renamed(task: TaskContext) -> None:

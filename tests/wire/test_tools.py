@@ -521,6 +521,15 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
         tasks.tool()(named)
 
 
+@pytest.mark.parametrize(("name", "words"), [("report@2", "a task tool's name has no '@'"), ("report", "^version is ")])
+def test_no_tool_can_be_taken_for_another_ones_version(tmp_path: Path, name: str, words: str) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    version = None if "@" in name else "1@2"
+    for declare in (tasks.tool, tasks.retired):
+        with pytest.raises(ConfigurationError, match=words):
+            declare(name, version=version)(named)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [("mode", "taks"), ("mode", None), ("max_attempts", 0), ("max_attempts", -1), ("max_attempts", True)],

@@ -170,7 +170,7 @@ async def test_a_pattern_that_only_the_model_can_match_is_judged_by_the_model(sc
     scene.tasks.tool()(looking)
     for word, said in (
         ("yes", "yes"),
-        ("nothing", "The answer to 'form' can't be used: word: string_pattern_mismatch"),
+        ("nothing", "The answer to 'form' can't be used: word: String should match pattern '^(?!no)'"),
     ):
         task_id = await asked(scene, "looking")
         await scene.client.update(task_id, {"form": {"action": "accept", "content": {"word": word}}})

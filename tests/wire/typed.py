@@ -34,6 +34,13 @@ async def steps(task: TaskContext) -> None:
     await task.step("wrong", count, 5)  # pyright: ignore[reportCallIssue, reportArgumentType] - the mistake
 
 
+async def elsewhere(task: TaskContext) -> None:
+    assert_type(await task.external("render", print, returns=Page, timeout="1 day"), Page)
+    assert_type(await task.external("render", print, returns=dict[str, int]), dict[str, int])
+    assert_type(await task.external("render", print), Any)
+    assert_type(await task.external("render", print, returns=int | None), Any)
+
+
 async def several(task: TaskContext) -> None:
     one, two = await task.gather(task.step("a", fetch, 1), task.step("b", count, "b"))
     assert_type(one, Page)
@@ -56,6 +63,8 @@ def plain(task: SyncTaskContext) -> None:
     assert_type(task.step("coroutine", fetch, 1), Page)
     assert_type(task.step("plain", count, "words", timeout=5), int)
     assert_type(task.step("said", dict, returns=dict[str, int]), dict[str, int])
+    assert_type(task.external("render", print, returns=Page), Page)
+    assert_type(task.external("render", print), Any)
     assert_type(task.gather(lambda: 1, lambda: "a"), tuple[int, str])
     assert_type(task.gather(*[lambda: 1]), list[int])
     assert_type(task.sample("poem", ["?"], timeout=5), Sampled | None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = [
     "AlreadySettled",
+    "BacklogFull",
     "ConfigurationError",
     "IdempotencyKeyReused",
     "IllegalTransition",
@@ -20,7 +21,6 @@ __all__ = [
     "MalformedTaskId",
     "NotStorable",
     "PerdureError",
-    "QueueFull",
     "StepFailed",
     "StepInterrupted",
     "StoreUnavailable",
@@ -94,7 +94,8 @@ class JournalMismatch(PerdureError):
         self.place = place
         super().__init__(
             f"The tool's code does not agree with the task's journal: at place {place} the journal {recorded}, and the "
-            f"code {found}. A task must be finished by the code that began it: give a changed tool another version."
+            f"code {found}. A task must be finished by the code that began it: give a changed tool another version. "
+            "If the tool was not changed, take what differs between runs (a clock, chance) from a step."
         )
 
 
@@ -132,7 +133,7 @@ class LimitExceeded(PerdureError):
     """Something is larger, longer or more than `Limits` allows; the message names it and the bound."""
 
 
-class QueueFull(PerdureError):
+class BacklogFull(PerdureError):
     """So many tasks wait to be run already that another one is refused, before anything is stored.
 
     `retry_after_ms` is a hint for the caller, in milliseconds.

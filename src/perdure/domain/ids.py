@@ -17,15 +17,22 @@ from collections.abc import Callable
 
 from .errors import MalformedTaskId
 
-__all__ = ["SECRET_BYTES", "mint", "parse"]
+__all__ = ["SECRET_BYTES", "abbreviated", "mint", "parse"]
 
 SECRET_BYTES = 20
+_KEPT = 26
+"""How many characters of an id stay out of the logs: 130 random bits, as many as an id must have to be a key."""
 _GRAMMAR = re.compile(r"tsk_(?:[a-z0-9]{1,8}_)?[a-z2-7]{32}", re.ASCII)
 
 
 def mint(randbytes: Callable[[int], bytes]) -> str:
     """A new task id from `randbytes(n)`, which must be a cryptographic source such as `secrets.token_bytes`."""
     return "tsk_" + base64.b32encode(randbytes(SECRET_BYTES)).decode("ascii").lower()
+
+
+def abbreviated(task_id: str) -> str:
+    """An id as it may stand in a log: enough of it to find the lines of one task, too little to be the key to it."""
+    return f"{task_id[:-_KEPT]}…"
 
 
 def parse(text: str) -> str:

@@ -7,13 +7,13 @@ what they return.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from .errors import InputKeyReused
 from .model import JSON, Asked, InputRequest, InputState
 
-__all__ = ["Questions", "accept", "admit", "closed", "outstanding", "unanswered"]
+__all__ = ["Questions", "accept", "admit", "awaited", "closed", "outstanding", "turned", "unanswered"]
 
 Questions = Mapping[str, InputRequest]
 
@@ -52,6 +52,24 @@ def unanswered(questions: Questions, now: int) -> dict[str, InputRequest]:
         for question in outstanding(questions)
         if question.deadline is not None and question.deadline <= now
     }
+
+
+def turned(questions: Questions, keys: Collection[str]) -> dict[str, InputRequest]:
+    """The open questions that a run which waits for those under `keys` begins or ceases to wait for.
+
+    Code may leave a question behind: a branch beside it failed, and it went on otherwise. Such a question stays open,
+    since the code may come by it again, and its answer is kept; but it must not hold up the answers to others.
+    """
+    return {
+        question.key: replace(question, awaited=question.key in keys)
+        for question in outstanding(questions)
+        if question.awaited != (question.key in keys)
+    }
+
+
+def awaited(questions: Questions) -> tuple[InputRequest, ...]:
+    """The open questions that the run waits for, in the order of asking."""
+    return tuple(question for question in outstanding(questions) if question.awaited)
 
 
 def outstanding(questions: Questions) -> tuple[InputRequest, ...]:

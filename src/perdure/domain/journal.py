@@ -68,6 +68,12 @@ class Entry:
         """Whether it came to its end, good or bad."""
         return self.state in (EntryState.DONE, EntryState.FAILED)
 
+    @property
+    def minds_cancel(self) -> bool:
+        """Whether it is external work under way that is to be told if somebody asks the task to stop."""
+        told = isinstance(self.value, dict) and self.value.get("tell") is True
+        return self.verb is Verb.EXTERNAL and not self.over and told
+
     def __str__(self) -> str:
         return f"{self.verb.value} {self.name!r}" if self.name else self.verb.value
 
@@ -127,9 +133,11 @@ class Replay:
         gathers = {place: _gather(place) for known in (*journal.entries, *asks) for place in _gathers_around(known)}
         self._entries: dict[str, Entry] = {**journal.entries, **asks, **gathers}
         self._left = set(self._entries)
+        self._recorded = len(journal.entries)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        """How many entries are on record. Questions and gathers are not: they are found by others."""
+        return self._recorded
 
     def find(self, place: str, verb: Verb, name: str = "") -> Entry | None:
         """What stands at `place`, if the code has been here before.

@@ -102,7 +102,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The work can't go on without answers. `outstanding` are all open questions, never none."""
+    """The work can't go on without answers. `outstanding` are all questions that it waits for, never none."""
 
     kind: ClassVar[Kind] = Kind.ASK
 
@@ -120,7 +120,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The work goes on: the last outstanding question was answered, or a time that it waits for has come."""
+    """The work goes on: the last question that it waits for was answered, or a time that it waits for has come."""
 
     kind: ClassVar[Kind] = Kind.RESUME
 
@@ -191,7 +191,7 @@ def exhausted(deaths: int) -> Failed:
 
 
 def on_answers(task: Task, outstanding: tuple[InputRequest, ...]) -> Partial | Resume | None:
-    """Answers were accepted, and `outstanding` are still missing.
+    """Answers were accepted, and `outstanding` are still missing of those that the run waits for.
 
     None: the work goes on already, since something else woke it, and will find them.
     """
@@ -208,7 +208,7 @@ def on_claim(task: Task) -> Resume | None:
 def on_cancel(task: Task, *, held: bool, minded: bool) -> RequestCancel | Finish | None:
     """Somebody asks the task to stop.
 
-    `held`: a worker is running it, and its code decides. `minded`: it is parked, and its code wants to hear of it.
+    `held`: a worker is running it, and its code decides. `minded`: its code wants to hear of it.
     """
     if task.status.terminal or task.cancel_requested:
         return None
@@ -233,16 +233,22 @@ def on_tell(task: Task, message: str) -> Report | None:
     return Report(message) if task.status is Status.WORKING else None
 
 
-def on_free(task: Task) -> Finish | None:
-    """The run came back unfinished. None: somebody else may run it."""
-    return Finish(Cancelled()) if task.cancel_requested else None
+def on_free(task: Task, *, minded: bool = False) -> Finish | None:
+    """The run came back unfinished. None: somebody else may run it.
+
+    `minded`: its code wants to hear of a cancellation, so one that has come is a reason to run it.
+    """
+    return Finish(Cancelled()) if task.cancel_requested and not minded else None
 
 
-def on_death(task: Task, deaths: int, max_attempts: int) -> Finish | None:
-    """The worker that held the run is dead, and was number `deaths`. None: it may be tried again."""
-    if deaths >= max_attempts and not task.cancel_requested:
-        return Finish(exhausted(deaths))
-    return on_free(task)
+def on_death(task: Task, deaths: int, max_attempts: int, *, minded: bool = False) -> Finish | None:
+    """The worker that held the run is dead, and was number `deaths`. None: it may be tried again.
+
+    `minded`: as `on_free`, as long as it may be tried at all.
+    """
+    if deaths < max_attempts:
+        return on_free(task, minded=minded)
+    return Finish(Cancelled()) if task.cancel_requested else Finish(exhausted(deaths))
 
 
 def apply(task: Task, event: Event, now: int) -> Task:

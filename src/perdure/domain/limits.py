@@ -18,7 +18,7 @@ class Limits:
 
     Args:
         step_name: characters in the name of a step or of external work.
-        steps: entries in the journal of one task: steps, sleeps, external work, gathers.
+        entries: entries in the journal of one task: steps, sleeps, external work, gathers.
         step_result: bytes that one step's result takes as JSON.
         result: bytes that the result of the whole task takes as JSON.
         idempotency_key: characters in an idempotency key.
@@ -28,7 +28,7 @@ class Limits:
     """
 
     step_name: int = 200
-    steps: int = 10_000
+    entries: int = 10_000
     step_result: int = 1 << 20
     result: int = 16 << 20
     idempotency_key: int = 200

@@ -94,7 +94,8 @@ class InputState(StrEnum):
 class InputRequest:
     """One question of a task, under a key that is unique for the task's whole life (contract 4).
 
-    `place` is where the code asked it (`journal`); `deadline` when it goes on without an answer.
+    `place` is where the code asked it (`journal`); `deadline` when it goes on without an answer. `awaited`: whether the
+    run waits for it, or did the last time that it was put aside; one that it has left behind holds up nothing.
     """
 
     key: str
@@ -104,6 +105,7 @@ class InputRequest:
     response: JSON = None
     place: str | None = None
     deadline: int | None = None
+    awaited: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ class Task:
     """A task as its owner may see it, plus what the engine needs. A snapshot: a newer one replaces it.
 
     `seq` is the store's own number and never leaves the server. `version` grows by one with every change. `inputs`
-    holds the outstanding questions, in the order of asking, and is empty unless the status is INPUT_REQUIRED.
+    holds the questions that it waits for, in the order of asking, and is empty unless the status is INPUT_REQUIRED.
     """
 
     seq: int

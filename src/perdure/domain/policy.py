@@ -7,7 +7,7 @@ time it is; `now` is always passed in.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import date, time, timedelta
 
 from .errors import InvalidDuration
 
@@ -42,13 +42,17 @@ def milliseconds(duration: Duration, *, what: str = "duration") -> int:
     """
     amount = _read(duration)
     if amount is None:
-        raise InvalidDuration(
-            f"{what}: {duration!r} is no duration; write for example '500ms', '30s', '15m', '2h', '7d'"
-        )
+        raise InvalidDuration(f"{what}: {duration!r} is no duration; {_instead_of(duration)}")
     # Written so that NaN fails it too, and an int too large for a float is still only compared.
     if not 1 <= amount <= _LONGEST:
         raise InvalidDuration(f"{what}: {duration!r} must be positive, at least 1 ms and at most 1000 years")
     return round(amount)  # 1.001 s times 1000 is a hair below 1001
+
+
+def _instead_of(duration: object) -> str:
+    if isinstance(duration, date | time):  # a datetime is a date
+        return "write how long instead of when; a tool computes that in a step, since each run has another time"
+    return "write for example '500ms', '30s', '15m', '2h', '3 days'"
 
 
 def _read(duration: object) -> float | None:

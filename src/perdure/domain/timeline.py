@@ -18,7 +18,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Inspection",
-    "Queue",
+    "Load",
     "RunState",
     "cancelled",
     "died",
@@ -116,7 +116,7 @@ class Inspection:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class Load:
     """What there is to run of one handler.
 
     `ready` runs could be claimed now, `held` ones are being run, `waiting` ones are parked (for answers, for a time,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -66,15 +66,35 @@ async def ended(tasks: Sequence[asyncio.Task[Any]]) -> None:
 def joined(tasks: Sequence[asyncio.Task[T]], *, last: type[BaseException]) -> list[T]:
     """What they returned; or the first one's error is raised, one of the kind `last` only if there is no other.
 
-    A `StepFailed` names the places of all that failed so.
+    A `StepFailed` names the places of all that failed so. Another error has such a one behind it, as what led to it, so
+    that whoever tries the task again (`retry=`) finds those places too.
     """
     errors = [error for task in tasks if (error := _error(task)) is not None]
     if not errors:
         return [task.result() for task in tasks]
     first = next((error for error in errors if not isinstance(error, last)), errors[0])
-    if isinstance(first, StepFailed):
-        first.places = tuple(place for error in errors if isinstance(error, StepFailed) for place in error.places)
+    steps = [error for error in errors if isinstance(error, StepFailed)]
+    if steps:
+        steps[0].places = tuple(place for error in steps for place in error.places)
+        _put_behind(first, steps[0])
     raise first
+
+
+def _put_behind(error: BaseException, cause: BaseException) -> None:
+    """Make `cause` the first that led to an error, unless the two have a history in common: that would be a circle."""
+    before = [*_history(error)]
+    if all(each not in before for each in _history(cause)):
+        before[-1].__context__ = cause
+
+
+def _history(error: BaseException) -> Iterator[BaseException]:
+    """An error and what led to it, each once."""
+    seen: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and each not in seen:
+        seen.append(each)
+        yield each
+        each = each.__context__
 
 
 def _error(task: asyncio.Task[Any]) -> BaseException | None:

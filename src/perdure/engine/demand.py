@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from perdure.domain.model import Claim, Demand
 
@@ -66,26 +67,36 @@ class Planner:
         """What to ask the store for, in turn.
 
         Handlers of one priority take turns at being first, so that a busy one does not starve the others. A queue with
-        a bound of its own is asked for by itself, since the bound is on its handlers together. Each round is planned
-        when it is asked for, after what the one before brought has begun.
+        a bound of its own is asked for by itself, since the bound is on its handlers together; where priorities take
+        turns between queues, so do the rounds. Each is planned when it is asked for, after what the one before brought
+        has begun.
         """
         self._turn += 1
-        names = self._in_order(handlers)
-        bounded = [queue for queue, most in (self.queues or {}).items() if most is not None]
-        for queue in (*bounded, None):
-            group = [name for name in names if _queue_of(handlers, name, bounded) == queue]
+        for queue, group in groupby(self._in_order(handlers), lambda name: self._bounded(handlers, name)):
             limit = min(self.free, self._free_in(queue, handlers))
             demands = tuple(self._demands(handlers, group, limit))
             if demands:
                 yield Round(demands, limit)
 
     def _in_order(self, handlers: Handlers) -> list[str]:
+        """By priority; handlers of one priority by their turn, with those of one bounded queue side by side."""
         names = self.served(handlers)
         turn = self._turn % max(1, len(names))
         rotated = names[turn:] + names[:turn]
-        return sorted(rotated, key=lambda name: -handlers[name].placement.priority)
+        first: dict[tuple[int, str | None], int] = {}
 
-    def _demands(self, handlers: Handlers, names: list[str], limit: int) -> Iterator[Demand]:
+        def order(name: str) -> tuple[int, int]:
+            priority = handlers[name].placement.priority
+            return -priority, first.setdefault((priority, self._bounded(handlers, name)), len(first))
+
+        return sorted(rotated, key=order)
+
+    def _bounded(self, handlers: Handlers, name: str) -> str | None:
+        """The queue of a handler, if it has a bound of its own."""
+        queue = handlers[name].placement.queue
+        return None if self.queues is None or self.queues[queue] is None else queue
+
+    def _demands(self, handlers: Handlers, names: Iterator[str], limit: int) -> Iterator[Demand]:
         for name in names:
             most = handlers[name].placement.concurrency
             free = limit if most is None else min(limit, most - self._running.get(name, 0))
@@ -104,8 +115,3 @@ class Planner:
 
     def _serves(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
-
-
-def _queue_of(handlers: Handlers, name: str, bounded: list[str]) -> str | None:
-    queue = handlers[name].placement.queue
-    return queue if queue in bounded else None

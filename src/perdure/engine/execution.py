@@ -16,6 +16,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from perdure.domain import ids
 from perdure.domain.errors import LeaseLost, NotStorable, PerdureError, StoreUnavailable
 from perdure.domain.journal import Waits
 from perdure.domain.lifecycle import INTERNAL_ERROR
@@ -67,6 +68,10 @@ class Execution:
     def claim(self) -> Claim:
         return self.run.claim
 
+    @property
+    def _known_as(self) -> str:
+        return ids.abbreviated(self.claim.task.id)
+
     # -- telling the work ----------------------------------------------------------------------------------------------
 
     def tell(self, why: Stop) -> None:
@@ -84,6 +89,7 @@ class Execution:
     def _deliver(self) -> None:
         self._held_back = self.run.shielded > 0 and self.run.stop is not Stop.LOST
         if not self._held_back and not self._handler.threaded:
+            self.run.delivered = True
             self._work.cancel()
 
     def _deliver_held_back(self) -> None:
@@ -109,7 +115,7 @@ class Execution:
             self.run.end(Stop.LOST)
         counted = self.run.stop is not Stop.LOST
         if not counted:
-            logger.warning("task number %d is over, or another worker runs it; this run is dropped", self.claim.seq)
+            logger.warning("task %s is over, or another worker runs it; this run is dropped", self._known_as)
         self.abandon()
         return counted
 
@@ -127,7 +133,7 @@ class Execution:
         self.tell(Stop.TIMEOUT)
         await asyncio.wait({self._work}, timeout=self._cleanup)
         if not self._work.done():
-            logger.warning("task number %d did not end within %g s of being told to", self.claim.seq, self._cleanup)
+            logger.warning("task %s did not end within %g s of being told to", self._known_as, self._cleanup)
 
     def _outcome(self) -> Outcome | Again | None:
         match self.run.stop:
@@ -147,12 +153,12 @@ class Execution:
         except PerdureError as error:
             await self._store.finish(self.claim, _internal_error(str(error)))
         except Exception:  # the boundary around one task's outcome: let through, it would end the worker
-            logger.exception("what task number %d came to could not be stored", self.claim.seq)
+            logger.exception("what task %s came to could not be stored", self._known_as)
             await self._store.finish(self.claim, _internal_error("Internal error"))
 
     async def _write(self, outcome: Outcome | Again | None) -> None:
         run, store, claim = self.run, self._store, self.claim
-        if run.bug is not None:
+        if run.bug is not None and run.stop in (None, Stop.CANCEL):
             await store.finish(claim, _internal_error(str(run.bug)))
         elif isinstance(outcome, Again):
             await store.retry(claim, outcome.delay_ms, outcome.note, failed=outcome.failed)
@@ -176,6 +182,8 @@ async def _guarded(handler: Handler, run: Run, params: JSONObject) -> Outcome | 
     `SystemExit` and `KeyboardInterrupt` too: let through, asyncio would hand them to the event loop, and one tool would
     stop the server.
     """
+    if not handler.threaded:
+        run.run_by(asyncio.current_task())
     try:
         return await handler(run, params)
     except LeaseLost:
@@ -187,7 +195,7 @@ async def _guarded(handler: Handler, run: Run, params: JSONObject) -> Outcome | 
             return None
         if isinstance(error, NotStorable):
             return _internal_error(str(error))
-        logger.exception("the handler of task number %d raised", run.claim.seq)
+        logger.exception("the handler of task %s raised", ids.abbreviated(run.claim.task.id))
         return _internal_error("Internal error")
 
 

@@ -14,9 +14,9 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
-from perdure.domain import handles
+from perdure.domain import handles, ids
 from perdure.domain.errors import AlreadySettled, LeaseLost
 from perdure.domain.handles import Handle
 from perdure.domain.journal import Entry, EntryState, Verb
@@ -30,11 +30,14 @@ __all__ = ["External", "Poll", "Settlement", "external"]
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _START: Final = "start "
 _POLL: Final = "poll"
 _GROWTH: Final = 1.5
 _LONGEST: Final = 300_000
 """By how much each interval between looks is longer than the one before, and where that ends, in milliseconds."""
+_CANCEL_MS: Final = 10_000
 _TOLERATED: Final = 10
 """Looks in a row that may fail before the work is held to have failed."""
 
@@ -63,7 +66,8 @@ class External:
     """How external work is begun and given up.
 
     `start` hands it over, with the handle that settles it; what it returns is not kept. `cancel` is told if somebody
-    asks the task to stop meanwhile, or the time is up. `timeout_ms` is how long to wait, from the first time on.
+    asks the task to stop meanwhile, or the time is up; it may take `cancel_ms`. `timeout_ms` is how long to wait, from
+    the first time on, and what bounds `start` and each look.
     """
 
     name: str
@@ -71,6 +75,11 @@ class External:
     cancel: Callable[[Handle], Awaitable[None]] | None = None
     poll: Poll | None = None
     timeout_ms: int | None = None
+    cancel_ms: int = _CANCEL_MS
+
+
+class _OutOfTime(Exception):
+    """The author's code did not return before the work's time was up."""
 
 
 async def external(run: Run, what: External) -> JSON:
@@ -92,8 +101,8 @@ async def external(run: Run, what: External) -> JSON:
         entry = await _ended(run, what, handle, entry)
     except asyncio.CancelledError:
         # The run began for this, if it began cancelled; else it will be begun again for it (`Run.minding`).
-        if what.cancel is not None and run.cancelled_before:
-            await what.cancel(handle)
+        if run.cancelled_before:
+            await _told(what, handle)
         raise
     run.minding.discard(spot.place)
     return _reported(entry)
@@ -101,7 +110,7 @@ async def external(run: Run, what: External) -> JSON:
 
 async def _announced(run: Run, place: str, what: External) -> Entry:
     run.check_going()
-    value: JSON = {"token": handles.mint_token(secrets.token_bytes)}
+    value: JSON = {"token": handles.mint_token(secrets.token_bytes), "tell": what.cancel is not None}
     entry = Entry(place, Verb.EXTERNAL, what.name, EntryState.STARTED, value)
     return await run.record(entry, wake_in_ms=what.timeout_ms)
 
@@ -110,8 +119,13 @@ async def _started(run: Run, what: External, handle: Handle, entry: Entry) -> No
     """Begin the work by a step, unless it is over already: it was begun then, and the record of that was lost."""
 
     async def call() -> JSON:
-        if not entry.over:
-            await what.start(handle)
+        if entry.over:
+            return None
+        try:
+            await _in_time(run, what, entry, what.start(handle))
+        except _OutOfTime:
+            await _told(what, handle)  # nobody knows whether it was begun
+            raise TimeoutError(f"{what.name!r} was not begun in time") from None
         return None
 
     await step(run, Step(_START + what.name[: run.limits.step_name - len(_START)], call))
@@ -128,7 +142,10 @@ async def _ended(run: Run, what: External, handle: Handle, entry: Entry) -> Entr
         timer = await run.come_by(Verb.SLEEP, _POLL)
         places.append(timer.place)
         if not entry.over:
-            entry = await _looked_at(run, what, handle, entry, timer.place, timer.entry)
+            try:
+                entry = await _looked_at(run, what, handle, entry, timer.place, timer.entry)
+            except _OutOfTime:
+                return await _given_up(run, what, handle)
     if entry.over:
         return entry
     if not run.has_come(entry):
@@ -147,7 +164,7 @@ async def _looked_at(run: Run, what: External, handle: Handle, entry: Entry, pla
     before = fields(timer) if timer is not None else {}
     looks, errors = cast("int", before.get("looks", -1)) + 1, cast("int", before.get("errors", 0))
     # It was begun a moment ago when there is no timer yet.
-    found, errors = (None, 0) if timer is None else await _found(run, what.name, what.poll, handle, errors)
+    found, errors = (None, 0) if timer is None else await _found(run, what, what.poll, handle, entry, errors)
     if found is not None:
         return await _settled(run, handle, found)
     wait = min(what.poll.every_ms * _GROWTH ** min(looks, 100), max(what.poll.every_ms, _LONGEST))
@@ -156,25 +173,60 @@ async def _looked_at(run: Run, what: External, handle: Handle, entry: Entry, pla
     return entry
 
 
-async def _found(run: Run, name: str, poll: Poll, handle: Handle, errors: int) -> tuple[Settlement | None, int]:
+async def _found(
+    run: Run, what: External, poll: Poll, handle: Handle, entry: Entry, errors: int
+) -> tuple[Settlement | None, int]:
     """How the work ended, if it has; and how many looks in a row have failed by now."""
     try:
-        with run.inside(name):
-            return await poll.look(handle), 0
-    except LeaseLost:
+        with run.inside(what.name):
+            return await _in_time(run, what, entry, poll.look(handle)), 0
+    except (LeaseLost, _OutOfTime):
         raise
     except Exception as error:  # the boundary around the author's code
-        logger.warning("a look at the external work %r failed", name, exc_info=True)
+        known_as = ids.abbreviated(run.claim.task.id)
+        logger.warning("a look at the external work %r of task %s failed", what.name, known_as, exc_info=True)
         given_up = Settlement(EntryState.FAILED, failure(type(error).__name__, str(error)))
         return (None if errors + 1 < _TOLERATED else given_up), errors + 1
 
 
 async def _given_up(run: Run, what: External, handle: Handle) -> Entry:
     """Its time has run out."""
-    if what.cancel is not None:
-        await what.cancel(handle)
+    await _told(what, handle)
     end = Settlement(EntryState.FAILED, failure("TimeoutError", f"{what.name!r} did not report in time"))
     return await _settled(run, handle, end)
+
+
+async def _told(what: External, handle: Handle) -> None:
+    """Tell the other system that nobody wants the work any more, if there is a way to."""
+    if what.cancel is None:
+        return
+    bound = asyncio.timeout(what.cancel_ms / 1000)
+    try:
+        async with bound:
+            await what.cancel(handle)
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        logger.warning("the external work %r could not be told in time that nobody wants it any more", what.name)
+
+
+async def _in_time(run: Run, what: External, entry: Entry, call: Awaitable[T]) -> T:
+    """What the author's code returns, in the time that the work has left; for a last look, as long as `cancel` has.
+
+    Raises:
+        _OutOfTime: it does not return.
+    """
+    if entry.wake_at is None:
+        return await call
+    left = what.cancel_ms if run.has_come(entry) else entry.wake_at - run.claim.at
+    bound = asyncio.timeout(left / 1000)
+    try:
+        async with bound:
+            return await call
+    except TimeoutError:
+        if bound.expired():
+            raise _OutOfTime from None
+        raise
 
 
 async def _settled(run: Run, handle: Handle, end: Settlement) -> Entry:

@@ -17,21 +17,24 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.domain.errors import StoreUnavailable
-from perdure.domain.model import JSONObject
+from perdure.domain.model import JSONObject, Session
 from perdure.store.base import Store
 
-__all__ = ["Neighbours", "gone", "identity"]
+__all__ = ["Neighbours", "alive", "gone", "identity"]
 
 logger = logging.getLogger(__name__)
 
 _PROC = Path("/proc")
 _LOOK_EVERY = 0.5
-"""Seconds between looks at the neighbours, give or take a fifth: a lapsed lease is taken over within a second."""
+"""Seconds between looks at the neighbours: a lapsed lease is taken over within a second."""
+_JITTER = 0.2
+"""By which part of that each may come sooner or later."""
 
 
 def identity() -> JSONObject:
@@ -61,6 +64,15 @@ def gone(info: JSONObject) -> bool:
     if process is None or started is None:  # no /proc, or one that hides other users' processes
         return False
     return process.dead or process.started != started
+
+
+def alive(info: JSONObject) -> bool:
+    """Whether the process that `info` describes surely lives, on this very machine. It may be stopped, or hang."""
+    if info.get("host") != socket.gethostname() or info.get("boot") != _boot() or info.get("pids") != _pid_namespace():
+        return False
+    pid, started = info.get("pid"), info.get("started")
+    process = _process(pid) if isinstance(pid, int) else None
+    return process is not None and not process.dead and process.started == started
 
 
 def _boot() -> str | None:
@@ -114,24 +126,57 @@ class Neighbours:
     event loop stood still for longer than the lease (a tool that computes on it, a laptop that slept), the own lease
     has lapsed like those of the dead, and this watcher is usually the first to run again: without it, a worker would
     take its own runs over, and each would lose an attempt.
+
+    Leases go by the wall clock, since that is what machines share. When it is set forward by more than a lease, all of
+    them have lapsed, and nobody is dead. So a process that is known to live, and that was seen to renew its lease
+    less than a lease ago (`lease_ms`, by a clock that nobody sets), is left alone.
     """
 
-    def __init__(self, store: Store, keep_own: Callable[[], Awaitable[str]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keep_own: Callable[[], Awaitable[str]],
+        lease_ms: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._keep_own = keep_own
+        # Seen up to a look late. What is not yet this old may be, so a worker that hangs is taken over no later for it.
+        self._spared = lease_ms / 1000 - _LOOK_EVERY * (1 + _JITTER)
+        self._clock = clock
+        self._renewed: dict[str, tuple[int, float]] = {}
+        """Up to when each lease lasts that had not lapsed at the last look, and when that was first seen."""
 
     async def take_over(self) -> int:
-        """One look. Returns how many runs were freed (or failed, their attempts being used up)."""
+        """One look. Returns how many runs were freed (or ended: their attempts were used up, or they were to stop)."""
         sessions = await self._store.sessions()
+        self._note(sessions)
         dead = [session.id for session, lapsed in sessions if not lapsed and gone(session.info)]
-        if not dead and not any(lapsed for _, lapsed in sessions):
+        spared = [session.id for session, lapsed in sessions if lapsed and self._spares(session)]
+        if not dead and all(session.id in spared for session, lapsed in sessions if lapsed):
             return 0
         own = await self._keep_own()
         # Named besides: on a slow disk the renewal's own commit may take longer than the lease that it prolongs.
-        freed = await self._store.take_over(dead, keep=own)
+        freed = await self._store.take_over(dead, keep=[own, *spared])
         if freed:
-            logger.info("took over %d runs of dead workers", freed)
+            logger.info("took over %d %s of dead workers", freed, "run" if freed == 1 else "runs")
         return freed
+
+    def _note(self, sessions: Iterable[tuple[Session, bool]]) -> None:
+        """Remember when each lease was seen to be renewed; one that has lapsed keeps what is known of it."""
+        before, now = self._renewed, self._clock()
+        self._renewed = {}
+        for session, lapsed in sessions:
+            known = before.get(session.id)
+            if known is not None and (lapsed or known[0] == session.expires_at):
+                self._renewed[session.id] = known
+            elif not lapsed:
+                self._renewed[session.id] = (session.expires_at, now)
+
+    def _spares(self, session: Session) -> bool:
+        """Whether a lease that has lapsed is no sign of a death."""
+        seen = self._renewed.get(session.id)
+        return seen is not None and self._clock() - seen[1] < self._spared and alive(session.info)
 
     async def watch(self) -> None:
         """Look again and again, until cancelled. Jittered, so that many replicas don't all look at once."""
@@ -140,4 +185,4 @@ class Neighbours:
                 await self.take_over()
             except StoreUnavailable:
                 logger.warning("could not look for dead workers: the store is unavailable")
-            await asyncio.sleep(_LOOK_EVERY * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret
+            await asyncio.sleep(_LOOK_EVERY * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 - jitter, no secret

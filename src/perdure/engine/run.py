@@ -6,8 +6,12 @@ to go on, some worker runs the work again from its start, and each verb that has
 the journal says. So code between the verbs runs again with each wait, and must be safe to.
 
 Each verb has a place in the journal (`domain.journal`), by the order in which the work comes to it. Branches of a
-`gather` number their verbs apart; which branch a verb belongs to is known by a context variable, which also reaches
-threads that are started for the work.
+`gather` number their verbs apart, each along a line of its own; which line a verb belongs to is known by a context
+variable, which also reaches threads that are started for the work.
+
+Code that is unwound may still use verbs, in a `finally` or an `except`, and must not disturb what the next run finds.
+So a line that has parked stays parked; a run that was told to make way does nothing more; and once a cancellation was
+delivered, steps just run, since nothing will be replayed.
 
 A store that is unavailable for a while is no concern of the work's: the verbs wait for it.
 """
@@ -16,17 +20,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from perdure.domain import inputs
 from perdure.domain.errors import (
-    ConfigurationError,
     InputKeyReused,
     JournalMismatch,
     LimitExceeded,
@@ -37,22 +39,12 @@ from perdure.domain.limits import Limits
 from perdure.domain.model import Asked, Claim, InputRequest
 from perdure.store.base import Store
 
-from . import branches, patience
+from . import branches, lines, patience
+from .lines import WAITING, Line, Parked, Spot
 
 __all__ = ["Parked", "Run", "Stop"]
 
 T = TypeVar("T")
-
-_scope: ContextVar[Scope | None] = ContextVar("perdure_scope", default=None)
-_step: ContextVar[str | None] = ContextVar("perdure_step", default=None)
-
-
-class Parked(BaseException):
-    """Unwinds work that can't go on for now.
-
-    A `BaseException`, so that `except Exception` in a tool does not swallow it; whoever swallows it all the same parks
-    too, since the worker looks at what is waited for and not at how the work ended.
-    """
 
 
 class Stop(Enum):
@@ -62,14 +54,6 @@ class Stop(Enum):
     TIMEOUT = "the run was not over at its deadline"
     SHUTDOWN = "the worker is shutting down; another one will run the task"
     LOST = "the lease is lost, or the task is over: nothing that this run does counts any more"
-
-
-@dataclass(frozen=True, slots=True)
-class _Spot:
-    """Where the work has come to, and what stands there, if it has been here before."""
-
-    place: str
-    entry: Entry | None
 
 
 class Run:
@@ -106,8 +90,14 @@ class Run:
         """The places of external work that is under way and is to be told if somebody asks the task to stop."""
         self.once: set[str] = set()
         """The places of the steps that may run at most once, as far as the work has come."""
+        self.delivered = False
+        """Whether the coroutine of the work was cancelled, for the reason that `stop` gives."""
         self._began_cancelled = claim.task.cancel_requested
-        self._root = Scope()
+        self._root = Line(Scope())
+        self._fresh = 0
+        """How many entries this run has begun."""
+        self._meanwhile: list[tuple[str, BaseException]] = []
+        """Where the work has come to while it was handling an error, and which."""
         self._replay: Replay | None = None
         self._journal = Journal()
         self._loading = asyncio.Lock()
@@ -142,6 +132,14 @@ class Run:
         """Whether the run began only so that the work hears of its cancellation: the first new thing raises it."""
         return self._began_cancelled
 
+    def run_by(self, task: asyncio.Task[Any] | None) -> None:
+        """Say which task runs the work, so that verbs in others that it begins are noticed. None: a thread does."""
+        self._root.task = task
+
+    def come_to_since(self, errors: Collection[BaseException]) -> tuple[str, ...]:
+        """Where the work has come to while it was handling one of `errors`: clean-up of an attempt that failed."""
+        return tuple(place for place, error in self._meanwhile if error in errors)
+
     # -- what the work asks --------------------------------------------------------------------------------------------
 
     async def report(self, message: str) -> None:
@@ -163,21 +161,25 @@ class Run:
             ConfigurationError: this is inside a step.
         """
         replay = await self._load()
-        place = self._next_place(Verb.ASK)
+        line = self._line_for(Verb.ASK)
+        place = self._next_place(line)
         self._found(lambda: replay.find_ask(place, asked))
         try:
             inputs.admit(self._journal.questions, asked, now=0)
         except InputKeyReused as error:
             self._give_up(error)
         closed = inputs.closed(self._journal.questions, asked)
-        if closed is not None:
-            return closed
-        self.check_going()
+        if closed is None:
+            self.check_going()
+            self._note_questions(asked, place)
+            line.park()
+        return closed
+
+    def _note_questions(self, asked: Mapping[str, Asked], place: str) -> None:
         for key, new in asked.items():
             placed = Asked(new.request, place, new.timeout_ms)
             if self._asked.setdefault(key, placed).request != new.request:
                 self._give_up(InputKeyReused(key))
-        raise Parked
 
     async def sleep(self, span_ms: int) -> None:
         """Wait for `span_ms` from the first time that the work comes here, whatever crashes meanwhile.
@@ -188,16 +190,18 @@ class Run:
             LeaseLost: this run no longer counts.
         """
         spot = await self.come_by(Verb.SLEEP)
-        if spot.entry is None:
+        if spot.loose:
+            await self.pause(span_ms / 1000)
+        elif spot.entry is None:
             self.check_going()
             await self._begin_sleep(Entry(spot.place, Verb.SLEEP, "", EntryState.STARTED), span_ms)
-        elif self.has_come(spot.entry):
-            return
-        self.wait_for(spot.place)
+            self.wait_for(spot.place)
+        elif not self.has_come(spot.entry):
+            self.wait_for(spot.place)
 
     async def _begin_sleep(self, entry: Entry, span_ms: int) -> None:
         """By the park, which follows at once; but beside other branches it may be long in coming."""
-        if _scope.get() is None:
+        if lines.current.get() is None:
             self._begun.append((entry, span_ms))
         else:
             await self.record(entry, wake_in_ms=span_ms)
@@ -219,16 +223,19 @@ class Run:
             branches.discard(work)
 
     async def _side_by_side(self, place: str, work: Sequence[Awaitable[T]]) -> list[T]:
-        tasks = [
-            branches.begin(branch, partial(_scope.set, Scope.branch(place, number)))
-            for number, branch in enumerate(work)
-        ]
+        around = self._here
+        beside = [Line(Scope.branch(place, number)) for number in range(len(work))]
+        begun = zip(work, beside, strict=True)
+        tasks = [branches.begin(branch, partial(lines.current.set, line)) for branch, line in begun]
+        for line, task in zip(beside, tasks, strict=True):
+            line.task = task if around.task is not None else None
         try:
             await branches.end_of_all(tasks)
             return branches.joined(tasks, last=Parked)
         except Parked:
-            raise
+            around.park()
         except BaseException:
+            around.cancelled = around.cancelled or any(line.cancelled for line in beside)
             self._forget_waits(place)
             raise
 
@@ -262,7 +269,7 @@ class Run:
 
     # -- what verbs are made of ----------------------------------------------------------------------------------------
 
-    async def come_by(self, verb: Verb, name: str = "") -> _Spot:
+    async def come_by(self, verb: Verb, name: str = "") -> Spot:
         """The next place in this line of execution, and what stands there.
 
         Raises:
@@ -275,11 +282,22 @@ class Run:
                 f"The name {name[:40]!r}… has {len(name)} characters, and {self.limits.step_name} is the limit"
             )
         replay = await self._load()
-        place = self._next_place(verb)
-        spot = _Spot(place, self._found(lambda: replay.find(place, verb, name)))
-        if spot.entry is None and len(replay) >= self.limits.steps:
-            raise LimitExceeded(f"The journal of a task has at most {self.limits.steps} entries, and this one is full")
+        line = self._line_for(verb, name)
+        if self._is_unwinding(line):
+            return Spot("", None, loose=True)
+        place = self._next_place(line)
+        spot = Spot(place, self._found(lambda: replay.find(place, verb, name)))
+        if spot.entry is None and verb is not Verb.GATHER:
+            self._count(replay)
         return spot
+
+    def _count(self, replay: Replay) -> None:
+        # Those that were begun, not those on record: of a thousand branches none may have come that far yet.
+        if len(replay) + self._fresh >= self.limits.entries:
+            raise LimitExceeded(
+                f"The journal of a task has at most {self.limits.entries} entries, and this one is full"
+            )
+        self._fresh += 1
 
     async def record(self, entry: Entry, *, wake_in_ms: int | None = None, note: str | None = None) -> Entry:
         """Write an entry, and see it through: what was done must not be forgotten because somebody cancels now.
@@ -308,7 +326,7 @@ class Run:
         """
         self.check_going()
         self._places.update(places)
-        raise Parked
+        self._here.park()
 
     def has_come(self, entry: Entry) -> bool:
         """Whether the time of an entry had come when this run began. Not judged anew, so that the run is one moment."""
@@ -318,19 +336,21 @@ class Run:
         """That the work may begin something new.
 
         Raises:
-            asyncio.CancelledError: the run began only so that the work hears of its cancellation.
+            asyncio.CancelledError: the run began only so that the work hears of its cancellation. Said once a line:
+                what it does then is clean-up.
         """
-        if self._began_cancelled:
+        if self._began_cancelled and not self._here.cancelled:
+            self._here.cancelled = True
             raise asyncio.CancelledError
 
     @contextmanager
     def inside(self, step: str) -> Generator[None]:
         """A block in which no durable verb may be used: replay would not come by it."""
-        token = _step.set(step)
+        token = lines.step.set(step)
         try:
             yield
         finally:
-            _step.reset(token)
+            lines.step.reset(token)
 
     async def reload(self, place: str) -> Entry | None:
         """The entry at `place` as it is in the store now."""
@@ -346,11 +366,39 @@ class Run:
                 self._replay = Replay(self._journal)
             return self._replay
 
-    def _next_place(self, verb: Verb) -> str:
-        if (step := _step.get()) is not None:
-            why = "a step is replayed as a whole, so no durable verb can be in it"
-            self._give_up(ConfigurationError(f"The step {step!r} uses {verb.value}: {why}"))
-        return (_scope.get() or self._root).next_place()
+    @property
+    def _here(self) -> Line:
+        return lines.current.get() or self._root
+
+    def _line_for(self, verb: Verb, name: str = "") -> Line:
+        """The line that a verb is on, if it may be used there now.
+
+        Raises:
+            ConfigurationError: it may never be: in a step, or in a task of asyncio's that is no branch.
+            Parked: the line has to wait, and this is what its unwinding runs into.
+            asyncio.CancelledError: the run makes way for another one, and whatever it began now would be in its way; or
+                the task is being cancelled, and can't wait for anything any more.
+        """
+        line = self._here
+        if (misuse := lines.misuse(line, verb, name)) is not None:
+            self._give_up(misuse)
+        if line.is_parked(verb):
+            raise Parked
+        if self.delivered and self.stop is not Stop.CANCEL:
+            raise asyncio.CancelledError
+        if self._is_unwinding(line) and (verb in WAITING or (verb is Verb.SLEEP and name)):
+            raise asyncio.CancelledError
+        return line
+
+    def _is_unwinding(self, line: Line) -> bool:
+        """Whether the task is being cancelled and the work knows: what it does now will not be replayed."""
+        return line.cancelled or (self.delivered and self.stop is Stop.CANCEL)
+
+    def _next_place(self, line: Line) -> str:
+        place = line.scope.next_place()
+        if (error := sys.exc_info()[1] or lines.handling.get()) is not None:
+            self._meanwhile.append((place, error))
+        return place
 
     def _found(self, look: Callable[[], T]) -> T:
         try:

@@ -69,6 +69,8 @@ async def step(run: Run, what: Step) -> JSON:
         LeaseLost: this run no longer counts.
     """
     spot = await run.come_by(Verb.STEP, what.name)
+    if spot.loose:
+        return await _just_run(run, what)
     if what.at_most_once:
         run.once.add(spot.place)
     entry = spot.entry
@@ -88,6 +90,19 @@ async def step(run: Run, what: Step) -> JSON:
         except _Raised as raised:
             failures += 1
             await _before_next(run, spot.place, what, failures, raised.error)
+
+
+async def _just_run(run: Run, what: Step) -> JSON:
+    """A step of the clean-up after a cancellation: once, and not on record."""
+    try:
+        with run.inside(what.name):
+            value = await _bounded(what)
+    except LeaseLost:
+        raise
+    except Exception as error:  # the boundary around the author's code
+        described = failure(type(error).__name__, str(error), what.describe(error))
+        raise error_of(Entry("", Verb.STEP, what.name, EntryState.FAILED, described)) from error
+    return decode(_encoded(run, what.name, what.keep(value)))
 
 
 class _Raised(Exception):

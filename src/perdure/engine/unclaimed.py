@@ -15,7 +15,7 @@ from time import monotonic
 
 from perdure.domain.errors import StoreUnavailable
 from perdure.domain.model import Session
-from perdure.domain.timeline import Queue
+from perdure.domain.timeline import Load
 from perdure.store.base import Store
 
 from . import lease
@@ -40,13 +40,13 @@ def handlers_of(session: Session) -> frozenset[str]:
     return frozenset(name for name in handlers if isinstance(name, str)) if isinstance(handlers, list) else frozenset()
 
 
-def unclaimable(queues: Iterable[Queue], sessions: Iterable[tuple[Session, bool]]) -> tuple[Queue, ...]:
-    """Those of `queues` that have ready runs and no worker that lives, as far as anybody can tell.
+def unclaimable(loads: Iterable[Load], sessions: Iterable[tuple[Session, bool]]) -> tuple[Load, ...]:
+    """Those of `loads` that have ready runs and no worker that lives, as far as anybody can tell.
 
     `sessions`: as `Store.sessions` gives them.
     """
     live = [handlers_of(session) for session, lapsed in sessions if not lapsed and not lease.gone(session.info)]
-    return tuple(queue for queue in queues if queue.ready and queue.handler not in frozenset[str]().union(*live))
+    return tuple(load for load in loads if load.ready and load.handler not in frozenset[str]().union(*live))
 
 
 class Watch:
@@ -65,16 +65,17 @@ class Watch:
         Raises:
             StoreUnavailable: nobody can tell.
         """
-        # Counting all queues reads every run that there is, sleeping ones too; whether any is ready is one look-up.
+        # Counting all loads reads every run that there is, sleeping ones too; whether any is ready is one look-up.
         ready = await self._store.backlog(1)
-        missing = unclaimable(await self._store.queues(), await self._store.sessions()) if ready else ()
+        missing = unclaimable(await self._store.loads(), await self._store.sessions()) if ready else ()
         now = self._clock()
-        self._since = {queue.handler: self._since.get(queue.handler, now) for queue in missing}
-        for queue in missing:
-            said = self._said.get(queue.handler, float("-inf"))
-            if now - self._since[queue.handler] >= _PATIENCE and now - said >= _SILENCE:
-                self._said[queue.handler] = now
-                logger.warning("no worker has %s, and %d tasks wait for one", queue.handler, queue.ready)
+        self._since = {load.handler: self._since.get(load.handler, now) for load in missing}
+        for load in missing:
+            said = self._said.get(load.handler, float("-inf"))
+            if now - self._since[load.handler] >= _PATIENCE and now - said >= _SILENCE:
+                self._said[load.handler] = now
+                wait = "task waits" if load.ready == 1 else "tasks wait"
+                logger.warning("no worker has %s, and %d %s for one", load.handler, load.ready, wait)
 
     async def keep_watch(self) -> None:
         """Look again and again, until cancelled. Jittered, so that many replicas don't all look at once."""

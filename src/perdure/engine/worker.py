@@ -99,7 +99,7 @@ class Worker:
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:
             heartbeat = group.create_task(self._keep_lease())
-            neighbours = group.create_task(lease.Neighbours(self._store, self._keep_own).watch())
+            neighbours = group.create_task(lease.Neighbours(self._store, self._keep_own, self._lease_ms).watch())
             claiming = group.create_task(self._keep_claiming(group))
             await self._stopping.wait()
             neighbours.cancel()
@@ -171,7 +171,7 @@ class Worker:
 
     async def _start_over(self) -> None:
         """The lease lapsed and somebody took over: nothing that runs here counts any more."""
-        logger.error("the lease lapsed; %d running tasks are abandoned to other workers", len(self._held))
+        logger.error("the lease lapsed; what runs here is left to other workers (tasks: %d)", len(self._held))
         for seq in tuple(self._held):
             self._tell(seq, Stop.LOST)
         await patience.persist(self._begin_session)
@@ -214,6 +214,8 @@ class Worker:
         handler = self._handlers[claim.task.operation.handler]
         execution = Execution(self._store, handler, claim, cleanup=self._cleanup, limits=self._limits)
         self._planner.began(claim)
+        if claim.seq in self._held:  # freed behind its back (it was overdue), though it goes on
+            self._tell(claim.seq, Stop.LOST)
         self._held[claim.seq] = execution
         self._running[execution] = group.create_task(self._see_through(execution))
         if self._hints and claim.seq in self._hints:
@@ -262,7 +264,7 @@ class Worker:
         for seq in tuple(self._held):
             self._tell(seq, Stop.SHUTDOWN)
         if not await patience.within(_UNWIND, self._no_more(self._running)):
-            logger.warning("%d tasks did not stop in time; other workers will run them again", len(self._running))
+            logger.warning("work did not stop in time, and is left to other workers (tasks: %d)", len(self._running))
         for supervisor in self._running.values():
             supervisor.cancel()
 

@@ -183,6 +183,19 @@ class Tasks(TasksExtension):
         """The store as it was given: the URL, or the object."""
         return self._named
 
+    def check_queues(self) -> None:
+        """That each queue that is to be served has a tool.
+
+        Raises:
+            ConfigurationError: one has none; the message names those that there are.
+        """
+        known = sorted({handler.placement.queue for handler in self.handlers.values()})
+        for queue in self.engine.queues or ():
+            if queue not in known:
+                raise ConfigurationError(
+                    f"no tool belongs to the queue {queue!r}: there is {', '.join(known) or 'none'}"
+                )
+
     def preflight(self) -> None:
         """Open the store once, bring its schema up to date, and close it again. Not from within an event loop.
 
@@ -364,11 +377,8 @@ _declared: WeakSet[Tasks] = WeakSet()
 
 
 def tasks_of(app: MCPServer[Any]) -> Tasks | None:
-    """The `Tasks` that `app` is wired with, among all of this process. They are told by their middleware.
-
-    The server's extensions are not public, and without its middleware a `Tasks` does not start.
-    """
-    return next((tasks for tasks in _declared if tasks.middleware in app.middleware), None)
+    """The `Tasks` that `app` was made with, among all of this process; also if `app` lacks a part of it."""
+    return next((tasks for tasks in _declared if tasks.is_part_of(app)), None)
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

@@ -66,5 +66,5 @@ def limits(value: object) -> Limits:
         ConfigurationError: `value` is something else.
     """
     if not isinstance(value, Limits | None):
-        raise ConfigurationError(f"limits is {value!r}: write Limits(steps=…)")
+        raise ConfigurationError(f"limits is {value!r}: write Limits(entries=…)")
     return value or Limits()

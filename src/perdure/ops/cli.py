@@ -19,9 +19,9 @@ from mcp.server.mcpserver import MCPServer
 from perdure.domain.errors import PerdureError
 from perdure.wire.models import EXTENSION_VERSION
 
-from . import demo, look, work
+from . import demo, look, options, work
 from .app import tasks_of
-from .serve import run, serve_options
+from .serve import run
 
 __all__ = ["main"]
 
@@ -34,32 +34,26 @@ def main() -> None:
 
 @main.command()
 @click.argument("target", metavar="MODULE:APP")
-@serve_options
-def serve(target: str, **options: Any) -> None:
+@options.serving
+@options.working
+def serve(target: str, **given: Any) -> None:
     """Serve the MCPServer that the name APP has in MODULE (a module or a file.py)."""
-    run(_load(target), **options)
+    run(_load(target), **given)
 
 
 @main.command()
 @click.argument("target", metavar="MODULE:APP")
-@click.option("--store", help="Store URL, instead of what the program says: sqlite:///tasks.db")
-@click.option("--concurrency", type=click.IntRange(1), help="How many tasks to run at once.")
-@click.option(
-    "--queue",
-    "queues",
-    multiple=True,
-    metavar="NAME[=N]",
-    help="Serve this queue, N tasks of it at once at most; may be given again. All queues without it.",
-)
+@options.store
+@options.working
 def worker(target: str, store: str | None, concurrency: int | None, queues: tuple[str, ...]) -> None:
     """Run the tasks of the MCPServer that the name APP has in MODULE, without serving it."""
-    served = _queues(queues)
+    served = options.served_queues(queues)
     work.run(_load(target), store=store, concurrency=concurrency, queues=served)
 
 
 @main.command()
 @click.argument("target", metavar="[MODULE:APP]", required=False)
-@click.option("--store", help="Store URL, instead of what the program says: sqlite:///tasks.db")
+@options.store
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def status(target: str | None, store: str | None, as_json: bool) -> None:
     """Show who works on a store, what waits there, and what no worker can run."""
@@ -87,18 +81,6 @@ def inspect(task_id: str, store: str, as_json: bool) -> None:
 def run_demo() -> None:
     """Watch a task outlive a kill -9: a server, a client and a SIGKILL on a fresh store."""
     sys.exit(demo.main())
-
-
-def _queues(given: tuple[str, ...]) -> dict[str, int | None]:
-    served: dict[str, int | None] = {}
-    for each in given:
-        name, bounded, most = each.partition("=")
-        if not name or (bounded and not (most.isdecimal() and most.isascii() and int(most))):
-            raise click.BadParameter(f"write NAME or NAME=N, with N at least 1, not {each!r}", param_hint="--queue")
-        if name in served:
-            raise click.BadParameter(f"{name!r} is there twice", param_hint="--queue")
-        served[name] = int(most) if bounded else None
-    return served
 
 
 def _print(found: dict[str, Any] | Iterable[str]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import socket
 import subprocess
 import sys
@@ -50,21 +49,23 @@ def main() -> int:
         killed = time.monotonic()
         with _server(port, store):
             back = time.monotonic() - killed
-            final = _finish(client, handle)
-    _account(handle, final, back, store)
+            asked, final = _finish(client, handle)
+    _account(handle, back, asked, final)
+    print(f"\nThe store: {store}\nThe server's log: {store.with_name('server.log')}")
     return 0 if final.get("result", {}).get("structuredContent") == {"size": "large", "approved": True} else 1
 
 
-def _finish(client: _Client, handle: Json) -> Json:
-    """Poll the task, answer its question, and poll it to its end."""
+def _finish(client: _Client, handle: Json) -> tuple[Json, Json]:
+    """Poll the task, answer its question, and poll it to its end: the task as it asked, and as it ended."""
     task_id = handle["taskId"]
     _show(2, client.call(2, "tasks/get", {"taskId": task_id}))
-    _show(3, client.poll(3, task_id, until="input_required"))
+    asked = client.poll(3, task_id, until="input_required")
+    _show(3, asked)
     approval = {"action": "accept", "content": {"approved": True}}
     _show(4, client.call(4, "tasks/update", {"taskId": task_id, "inputResponses": {"approve_outline": approval}}))
     final = client.poll(5, task_id, until="completed")
     _show(5, final)
-    return final
+    return asked, final
 
 
 class _Client:
@@ -144,16 +145,22 @@ def _free_port() -> int:
         return server.getsockname()[1]
 
 
-def _account(handle: Json, final: Json, back: float, store: Path) -> None:
+def _account(handle: Json, back: float, asked: Json, final: Json) -> None:
+    """The same lines in words, with what happened between them, and what came out of it."""
+    [question] = (request["params"]["message"] for request in asked["inputRequests"].values())
     text = next((block.get("text") for block in final.get("result", {}).get("content", [])), None)
     print(
         f"""
-What happened: tools/call answered with the handle {handle["taskId"]}
-once it was on the disk. In the middle of its work the server was killed (SIGKILL). A new server was up {back:.1f} s
-later and saw that the process which held the task was gone, so it took the task over and ran the tool. The tool
-asked for approval and left memory; the answer woke it, and it finished:
+What happened:
 
-    {text}
+id=0  server/discover: the server knows tasks.
+id=1  tools/call: the task is on the disk. Its handle: {handle["taskId"]}
+      The server was killed (SIGKILL) in the middle of the work. A new one was up {back:.1f} s later.
+id=2  tasks/get: the new server saw that the process which held the task is gone, and runs the tool.
+id=3  tasks/get: the tool asks "{question}"
+      Nothing of it is in memory while it waits.
+id=4  tasks/update: a person's answer, yes. The tool goes on.
+id=5  tasks/get: {final["status"]}, and the result is there:
 
-The store: {store}{os.linesep}The server's log: {store.with_name("server.log")}"""
+      {text}"""
     )

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.config import LOGGING_CONFIG
 
 from .leaving import DRAIN_SECONDS, STARTUP_FAILURE
 
@@ -35,15 +36,18 @@ def listen(
     sockets: list[socket.socket],
     *,
     log_level: str,
+    log_config: dict[str, Any] | None = LOGGING_CONFIG,
     told: Callable[[], None],
     last: Callable[[Serving], Serving] = _awaited,
 ) -> None:
     """Serve until told to stop. `told` is called on the loop as soon as that is; `last` wraps what runs on it.
 
+    `log_config`: as uvicorn's; None leaves its messages to the program's own log.
+
     Raises:
         SystemExit: the application's lifespan failed, and uvicorn has said how.
     """
-    config = uvicorn.Config(app, log_level=log_level, timeout_graceful_shutdown=DRAIN_SECONDS)
+    config = uvicorn.Config(app, log_level=log_level, log_config=log_config, timeout_graceful_shutdown=DRAIN_SECONDS)
     server = HTTPServer(config, told, last)
     # After an orderly shutdown uvicorn raises the signal that asked for it again; for Ctrl-C that is this exception.
     with suppress(KeyboardInterrupt):

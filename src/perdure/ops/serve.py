@@ -6,41 +6,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import click
 from mcp.server.mcpserver import MCPServer
 
-from perdure.domain.errors import StoreUnusable
+from perdure.domain.errors import PerdureError
 
-from . import exposure, http, ports, stdin
+from . import exposure, http, logs, ports, stdin
 from .app import Tasks, tasks_of
 from .leaving import Leaving
+from .options import served_queues, serving, working
 
-__all__ = ["run", "serve", "serve_options"]
-
-
-def serve_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that serves."""
-    options = [
-        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
-        click.option(
-            "--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on."
-        ),
-        click.option("--store", help="Store URL, instead of what the program says: sqlite:///tasks.db"),
-        click.option("--worker/--no-worker", default=None, help="Run tasks in this process, or only serve requests."),
-        click.option("--stdio", is_flag=True, help="Speak MCP over standard input and output instead of HTTP."),
-        click.option(
-            "--allow-anonymous",
-            is_flag=True,
-            help="Listen beyond this machine though the server has no authentication.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+__all__ = ["run", "serve"]
 
 
 def serve(app: MCPServer[Any], argv: Sequence[str] | None = None) -> None:
@@ -51,7 +31,8 @@ def serve(app: MCPServer[Any], argv: Sequence[str] | None = None) -> None:
     """
 
     @click.command(help=f"Serve {app.name} over MCP.")
-    @serve_options
+    @serving
+    @working
     def program(**options: Any) -> None:
         run(app, **options)
 
@@ -67,14 +48,17 @@ def run(
     worker: bool | None,
     stdio: bool,
     allow_anonymous: bool,
+    concurrency: int | None,
+    queues: tuple[str, ...],
 ) -> None:
     """Serve until told to stop.
 
     Raises:
         SystemExit: it can't start as asked; one line says why and what to do.
     """
+    logs.configure()
     tasks = tasks_of(app)
-    _configure(tasks, store, worker)
+    _configure(app, tasks, store=store, worker=worker, concurrency=concurrency, queues=served_queues(queues) or None)
     if not stdio:
         allowed = allow_anonymous or (tasks is not None and tasks.allow_anonymous)
         exposure.refuse(app, host, allowed=allowed, say="--allow-anonymous")
@@ -101,19 +85,32 @@ def _serve_http(app: MCPServer[Any], tasks: Tasks | None, host: str, port: int) 
     )
     told = _nothing if tasks is None else tasks.stop_working
     with Leaving() as leaving:
-        http.listen(app.streamable_http_app(host=host), sockets, log_level="warning", told=told, last=leaving.last)
+        http.listen(
+            app.streamable_http_app(host=host),
+            sockets,
+            log_level="warning",
+            log_config=None,
+            told=told,
+            last=leaving.last,
+        )
 
 
 def _nothing() -> None:
     """There is no worker to tell."""
 
 
-def _configure(tasks: Tasks | None, store: str | None, worker: bool | None) -> None:
+def _configure(app: MCPServer[Any], tasks: Tasks | None, **options: Any) -> None:
+    """Hand the options that are given on to the tasks, which must be all there."""
     if tasks is None:
-        if store is not None:
-            raise SystemExit("perdure: --store needs a server with a Tasks, and this one has none")
+        for option in ("store", "concurrency", "queues"):
+            if options[option] is not None:
+                said = option.removesuffix("s")
+                raise SystemExit(f"perdure: --{said} needs a server with a Tasks, and this one has none")
         return
     try:
-        tasks.configure(store=store, worker=worker)
-    except StoreUnusable as error:
+        tasks.check_parts(app)
+        tasks.configure(**options)
+        if options["queues"] is not None:
+            tasks.check_queues()
+    except PerdureError as error:
         raise SystemExit(f"perdure: {error}") from None

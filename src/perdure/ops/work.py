@@ -21,7 +21,7 @@ from perdure.domain.errors import PerdureError
 from perdure.engine.demand import Planner
 from perdure.wire.tools import CALL
 
-from . import stores
+from . import logs, stores
 from .app import Tasks, tasks_of
 from .leaving import Leaving
 
@@ -38,6 +38,7 @@ def run(
     Raises:
         SystemExit: it can't start as asked; one line says why and what to do.
     """
+    logs.configure()
     tasks = tasks_of(app)
     if tasks is None:
         raise SystemExit(
@@ -45,8 +46,11 @@ def run(
             "pass extensions=, middleware= and lifespan= to MCPServer"
         )
     try:
+        tasks.check_parts(app)
         tasks.configure(store=store, worker=True, concurrency=concurrency, queues=queues or None)
-        _check(app, tasks)
+        if not tasks.handlers:
+            raise SystemExit(f"perdure: {app.name} has no task tools to run: declare one with @tasks.tool()")
+        tasks.check_queues()
         tasks.preflight()
         with Leaving() as leaving:
             anyio.run(leaving.last, _work(app, tasks))
@@ -81,20 +85,6 @@ def _told_to_stop() -> Generator[asyncio.Event]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def _check(app: MCPServer[Any], tasks: Tasks) -> None:
-    """That there is something to do.
-
-    Raises:
-        SystemExit: there is not.
-    """
-    if not tasks.handlers:
-        raise SystemExit(f"perdure: {app.name} has no task tools to run: declare one with @tasks.tool()")
-    known = sorted({handler.placement.queue for handler in tasks.handlers.values()})
-    for queue in tasks.engine.queues or ():
-        if queue not in known:
-            raise SystemExit(f"perdure: no tool belongs to the queue {queue!r}: there is {', '.join(known)}")
 
 
 def _greeting(app: MCPServer[Any], tasks: Tasks) -> str:

@@ -38,7 +38,7 @@ from perdure.domain.model import (
     Session,
     Task,
 )
-from perdure.domain.timeline import Inspection, Queue
+from perdure.domain.timeline import Inspection, Load
 
 __all__ = ["PROMOTED", "Listener", "Store", "Unsubscribe"]
 
@@ -106,8 +106,8 @@ class Store(Protocol):
     async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
         """The questions that may be answered now, in the order of asking.
 
-        More than the `inputs` of `get`: a task that something else has woken is `working` while its questions are open.
-        None of a terminal task.
+        More than the `inputs` of `get`: a task that something else has woken is `working` while its questions are open,
+        and one may wait for others than those that it asked before. None of a terminal task.
 
         Raises:
             TaskNotFound, TaskExpired: as `get`.
@@ -118,8 +118,9 @@ class Store(Protocol):
         """Record answers to outstanding questions.
 
         Whatever else is in `responses` is ignored, as is all of it on a terminal task. The first answer to a key wins,
-        across replicas. With the last one an `input_required` task is `working` again and runnable. A task that is
-        `working`, since something else has woken it while questions were open, takes answers just as well.
+        across replicas. With the last one that the run waits for, an `input_required` task is `working` again and
+        runnable. A task that is `working`, since something else has woken it while questions were open, takes answers
+        just as well; and so does one for questions that its run has left behind (`InputRequest.awaited`).
 
         Raises:
             TaskNotFound, TaskExpired: as `get`.
@@ -129,9 +130,13 @@ class Store(Protocol):
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
         """Ask the task to stop.
 
-        Nobody is running it: `cancelled` at once, unless its code minds (`Waits.minds_cancel`); then it is made
-        runnable, with the intent. Somebody is: the intent is stored and passed on. Idempotent; a terminal task stays as
-        it is. The first request becomes an event of the timeline.
+        Nobody is running it: `cancelled` at once, unless its code minds; then it is made runnable, with the intent.
+        Somebody is: the intent is stored and passed on. Idempotent; a terminal task stays as it is. The first request
+        becomes an event of the timeline.
+
+        Code minds from when it recorded external work that is to be told (`Entry.minds_cancel`), and from then on as it
+        said when it was last put aside (`Waits.minds_cancel`): also while the run is held, waits for another attempt,
+        was given back or lost its worker.
 
         Raises:
             TaskNotFound, TaskExpired: as `get`.
@@ -153,19 +158,20 @@ class Store(Protocol):
         ...
 
     async def close_session(self, session_id: str) -> None:
-        """End the lease; whatever it still holds becomes runnable at once, with its attempt unchanged."""
+        """End the lease; whatever it still holds is given back (`release`)."""
         ...
 
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
         """All sessions, each with whether its lease has lapsed."""
         ...
 
-    async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
+    async def take_over(self, gone: Collection[str] = (), *, keep: Collection[str] = ()) -> int:
         """Free the runs of all lapsed sessions and of those in `gone`, whose processes are known to be dead.
 
-        The session `keep` is the caller's own and is left alone, lapsed or not. Each freed run counts one death more
-        (an event of the timeline, DEATH); at the task's `max_attempts` the task fails (`lifecycle.exhausted`). Returns
-        how many runs were freed or failed. Any number of replicas may call this at once; each run is freed once.
+        The sessions in `keep` (the caller's own is one) are left alone, lapsed or not. Each freed run counts one death
+        more (an event of the timeline, DEATH); at the task's `max_attempts` the task fails (`lifecycle.exhausted`). A
+        task that was asked to cancel is `cancelled`, unless its code minds and it may be tried again. Returns how many
+        runs were freed or ended. Any number of replicas may call this at once; each run is freed once.
         """
         ...
 
@@ -212,11 +218,11 @@ class Store(Protocol):
     async def park(self, claim: Claim, waits: Waits) -> Task:
         """Put the run aside until something that it waits for has come: no lease, no worker, no memory.
 
-        Returns the task as it is then: `input_required` if a question is open; else `working`, waiting for a time or
-        for work elsewhere, or due at once, if something has come already; or `cancelled`, if that was asked for
-        meanwhile, unless its code minds: then it is due at once, with the intent. What has come, and when a wait is
-        over by itself, is judged in the same transaction, so that an answer or a settlement that arrives at this very
-        moment is not slept through.
+        Returns the task as it is then: `input_required` if a question that it waits for is open (whatever else it asked
+        before is left behind, and no longer awaited); else `working`, waiting for a time or for work elsewhere, or due
+        at once, if something has come already; or `cancelled`, if that was asked for meanwhile, unless its code minds:
+        then it is due at once, with the intent. What has come, and when a wait is over by itself, is judged in the same
+        transaction, so that an answer or a settlement that arrives at this very moment is not slept through.
 
         Raises:
             LeaseLost: the fence no longer holds.
@@ -235,6 +241,8 @@ class Store(Protocol):
     async def release(self, claim: Claim) -> None:
         """Give the run back unfinished; it is runnable at once, with its attempt unchanged.
 
+        A task that was asked to cancel meanwhile is `cancelled` instead, unless its code minds.
+
         Raises:
             LeaseLost: the fence no longer holds.
         """
@@ -246,7 +254,8 @@ class Store(Protocol):
         Counts one failure more, and `note` becomes an event of the timeline (RETRY). `failed` are the places of the
         steps that ended the attempt (several, if they ran side by side): each of these entries and what came after it
         (`journal.undone`) leave the journal; questions among them lose their place and keep their answers. A task that
-        was asked to cancel meanwhile is `cancelled` instead.
+        was asked to cancel meanwhile is `cancelled` instead; or, if its code minds and was not run for that very
+        reason, due at once.
 
         Raises:
             LeaseLost: the fence no longer holds.
@@ -284,14 +293,14 @@ class Store(Protocol):
         """
         ...
 
-    async def queues(self) -> tuple[Queue, ...]:
+    async def loads(self) -> tuple[Load, ...]:
         """What there is to run, by handler, in the order of their names."""
         ...
 
-    async def backlog(self, most: int) -> Mapping[str, int]:
-        """How many runs could be claimed now, by tenant. Counts up to `most` in all, which bounds its cost.
+    async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
+        """How many runs could be claimed now, by tenant; or of one tenant only.
 
-        Tenants without any are left out.
+        Counts up to `most`, which bounds its cost. Tenants without any are left out.
         """
         ...
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from perdure.domain.journal import Entry, EntryState
 from perdure.store.base import Store
 
 __all__ = ["Crash", "Fate", "mortal"]
@@ -37,11 +38,13 @@ class Fate:
     writes: int = 0
     """How many there were, over all workers."""
     dead: bool = False
+    struck: str | None = None
+    """The write that it died at, in words."""
     on_death: Callable[[], None] = lambda: None
 
-    def die(self) -> None:
+    def die(self, write: str) -> None:
         """From here on nothing reaches the store."""
-        self.dead = True
+        self.dead, self.struck = True, write
         self.on_death()
 
     def strikes(self) -> bool:
@@ -73,7 +76,16 @@ class _Mortal:
                 return await call(*args, **kwargs)
             if fate.after:
                 await call(*args, **kwargs)
-            fate.die()
+            fate.die(_in_words(verb, args))
             raise Crash
 
         return guarded
+
+
+def _in_words(verb: str, args: tuple[object, ...]) -> str:
+    """A write as the author of a tool knows it: what is recorded is a verb of theirs."""
+    entry = next((each for each in args if isinstance(each, Entry)), None)
+    if entry is None:
+        return verb
+    # A step that may run at most once is recorded twice.
+    return f"{verb} of {entry}, begun" if entry.state is EntryState.STARTED else f"{verb} of {entry}"

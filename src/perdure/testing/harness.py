@@ -7,12 +7,15 @@ real: whatever it awaits besides the verbs of its context takes its real time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
 from perdure.domain.journal import Journal
@@ -25,9 +28,12 @@ from perdure.ops.stores import open_store
 from perdure.store.base import Store
 from perdure.store.clock import Clock
 from perdure.store.memory import MemoryStore
+from perdure.wire.answers import check
 from perdure.wire.calls import new_task
 from perdure.wire.capabilities import KINDS
 from perdure.wire.identity import LOCAL
+from perdure.wire.retrying import original
+from perdure.wire.tools import TaskTool
 
 from .clock import VirtualClock
 from .crashing import Crash, Fate, mortal
@@ -47,6 +53,8 @@ class TaskView:
     """A task as it was when the harness last looked, with all that its owner and its operator can see."""
 
     inspection: Inspection
+    raised: tuple[BaseException, ...] = ()
+    """What its runs raised under the harness and its client is not told, oldest first: what they logged as that."""
 
     @property
     def id(self) -> str:
@@ -76,7 +84,10 @@ class TaskView:
             AssertionError: the task is not `completed`.
         """
         if self.inspection.task.result is None:
-            raise AssertionError(f"The task is {self.status}, so there is no result: {self.error or self.message}")
+            raise AssertionError(
+                f"The task {self._standing}, so there is no result. If it has gone on since the harness looked: "
+                "task = await harness.look(task)"
+            )
         return CallToolResult.model_validate(self.inspection.task.result)
 
     @property
@@ -92,6 +103,13 @@ class TaskView:
     def error(self) -> Failure | None:
         """The JSON-RPC error of a failed task."""
         return self.inspection.task.error
+
+    @property
+    def _standing(self) -> str:
+        if self.questions:
+            return f"is {self.status} and asks {_quoted(self.questions)}"
+        said = self.message if self.error is None else self.error.message
+        return f"is {self.status} ({said})" if said else f"is {self.status}"
 
     @property
     def journal(self) -> Journal:
@@ -136,7 +154,8 @@ class Harness:
         self._fate = Fate(crash_at, crash_after)
         self._worker = mortal(self._store, self._fate)
         self._session = ""
-        self._known: list[str] = []
+        self._raised: dict[str, list[BaseException]] = {}
+        """By the id of each task that was called."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -152,12 +171,18 @@ class Harness:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._session = ""
         await self._stack.aclose()
 
     @property
     def writes(self) -> int:
         """How many writes the runs have made, the fatal one included."""
         return self._fate.writes
+
+    @property
+    def crashed_at(self) -> str | None:
+        """The write that the worker died at, such as "record of step 'charge'"; None if none has died."""
+        return self._fate.struck
 
     # -- what a client does --------------------------------------------------------------------------------------------
 
@@ -169,35 +194,51 @@ class Harness:
         Raises:
             KeyError: there is no such tool.
             ToolError: the arguments don't fit it.
+            RuntimeError: the harness was not entered; as for all that follow.
         """
-        tool = self._tasks.task_tool(name)
+        self._check_entered()
+        tool = self._tool(name)
         tool.validate(dict(arguments or {}))
         new = new_task(tool, dict(arguments or {}), prepared, self._owner, KINDS)
         created = await self._store.create(new)
-        self._known.append(created.id)
+        self._raised.setdefault(created.id, [])
         await self.run()
         return await self.look(created.id)
 
-    async def answer(self, task: TaskView | str, responses: Mapping[str, JSON]) -> TaskView:
+    async def answer(self, task: TaskView | str, responses: Mapping[str, JSON], *, late: bool = False) -> TaskView:
         """Answer open questions, and run what there is to run.
 
         A response is written as the client sends it; for an elicitation, plain content may stand in for
-        `{"action": "accept", "content": content}`.
+        `{"action": "accept", "content": content}`. `late`: there may be some to what is not asked, or no longer; the
+        server ignores them, and so does this.
+
+        Raises:
+            AssertionError: one does not fit its question, so that the server would refuse it; or is to none.
         """
+        self._check_entered()
         plain = {key: _response(value) for key, value in responses.items()}
-        await self._store.answer(self._owner, _id(task), plain)
+        questions = await self._store.open_questions(self._owner, _id(task))
+        asked = [question.key for question in questions]
+        if not late and (strange := [key for key in plain if key not in asked]):
+            raise AssertionError(await self._not_asked(task, asked, strange))
+        try:
+            fitting = check(questions, plain)
+        except MCPError as misfit:
+            raise AssertionError(misfit.error.message) from None
+        await self._store.answer(self._owner, _id(task), fitting)
         await self.run()
         return await self.look(task)
 
     async def cancel(self, task: TaskView | str) -> TaskView:
         """Ask the task to stop, and run what there is to run."""
+        self._check_entered()
         await self._store.request_cancel(self._owner, _id(task))
         await self.run()
         return await self.look(task)
 
     async def look(self, task: TaskView | str) -> TaskView:
         """The task as it is now."""
-        return TaskView(await self._store.inspect(_id(task)))
+        return TaskView(await self._store.inspect(_id(task)), tuple(self._raised.get(_id(task), ())))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -217,6 +258,7 @@ class Harness:
         Raises:
             AssertionError: it never comes to rest.
         """
+        self._check_entered()
         for _ in range(_MOST_RUNS):
             claims = await self._store.claim(self._session, self._demands(), 1)
             if not claims:
@@ -226,6 +268,25 @@ class Harness:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
+    def _check_entered(self) -> None:
+        if not self._session:
+            raise RuntimeError("The harness is not open: use it inside of `async with Harness(tasks) as harness:`")
+
+    def _tool(self, name: str) -> TaskTool:
+        try:
+            return self._tasks.task_tool(name)
+        except KeyError:
+            names = sorted({handler.partition(":")[2].partition("@")[0] for handler in self._tasks.handlers})
+            raise KeyError(f"there is no task tool {name!r}; there are: {_quoted(names) or 'none'}") from None
+
+    async def _not_asked(self, task: TaskView | str, asked: list[str], strange: list[str]) -> str:
+        if asked:
+            return f"The task asks {_quoted(asked)}, not {_quoted(strange)}"
+        status = (await self.look(task)).status
+        return (
+            f"The task is {status} and asks nothing, not {_quoted(strange)}: to show that it is ignored, pass late=True"
+        )
+
     async def _begin(self) -> None:
         self._session = (await self._store.open_session(_FOREVER, {"harness": True})).id
 
@@ -234,12 +295,13 @@ class Harness:
 
     async def _execute(self, claim: Claim) -> None:
         handler = self._tasks.handlers[claim.task.operation.handler]
-        execution = Execution(self._worker, handler, claim, cleanup=0.5, pause=self._pause, chance=_no_jitter)
-        self._fate.on_death = execution.abandon
-        with suppress(Crash):  # which is how it comes out of the write of what the run came to
-            await execution.see_through()
-        execution.abandon()
-        await execution.gone()
+        with _noting(self._raised.setdefault(claim.task.id, [])):
+            execution = Execution(self._worker, handler, claim, cleanup=0.5, pause=self._pause, chance=_no_jitter)
+            self._fate.on_death = execution.abandon
+            with suppress(Crash):  # which is how it comes out of the write of what the run came to
+                await execution.see_through()
+            execution.abandon()
+            await execution.gone()
         if self._fate.dead:
             await self._succeed()
 
@@ -250,13 +312,13 @@ class Harness:
         self._fate.at = None
         self._worker = mortal(self._store, self._fate)
         await self._begin()
-        await self._store.take_over([dead], keep=self._session)
+        await self._store.take_over([dead], keep=[self._session])
 
     async def _pause(self, seconds: float) -> None:
         self.clock.now += round(seconds * 1000)
 
     async def _next_timer(self) -> int | None:
-        runs = [(await self._store.inspect(task_id)).run for task_id in self._known]
+        runs = [(await self._store.inspect(task_id)).run for task_id in self._raised]
         due = [run.due_at for run in runs if run is not None and run.due_at is not None and is_timer(run.due_at)]
         return min(due, default=None)
 
@@ -264,7 +326,8 @@ class Harness:
 async def crash_everywhere(make: Callable[..., Harness], scenario: Callable[[Harness], Awaitable[None]]) -> int:
     """Play a scenario undisturbed, then with a worker dying at each write of it, on either side of that write.
 
-    Whatever the scenario asserts has to hold each time. Returns how many crashes were played.
+    Whatever the scenario asserts has to hold each time. Returns how many crashes were played. If one of them breaks the
+    scenario, what that raises carries a note that says which, and how to play it again.
 
     `make` makes a harness for each play, with the keyword arguments `crash_at` and `crash_after` passed on; make the
     `Tasks` anew in it as well if its tools keep something between calls. A scenario must not count on when a task does
@@ -275,16 +338,56 @@ async def crash_everywhere(make: Callable[..., Harness], scenario: Callable[[Har
         writes = harness.writes
     for at in range(1, writes + 1):
         for after in (False, True):
-            async with make(crash_at=at, crash_after=after) as harness:
-                await scenario(harness)
-                if harness.crashes != 1:
-                    raise AssertionError(f"The scenario did not come to its write number {at} again")
+            await _crash_once(make, scenario, at, after, f"crash {2 * at - 1 + after} of {writes * 2}")
     return writes * 2
+
+
+async def _crash_once(
+    make: Callable[..., Harness], scenario: Callable[[Harness], Awaitable[None]], at: int, after: bool, which: str
+) -> None:
+    harness = make(crash_at=at, crash_after=after)
+    try:
+        async with harness:
+            await scenario(harness)
+            if harness.crashes != 1:
+                raise AssertionError(f"The scenario did not come to its write number {at} again")
+    except BaseException as error:
+        moment = f"just {'after' if after else 'before'} its write number {at}"
+        died = f"died {moment} ({harness.crashed_at})" if harness.crashed_at else f"was to die {moment}"
+        again = f"Harness(tasks, crash_at={at}{', crash_after=True' if after else ''})"
+        error.add_note(f"{which}: the worker {died}; play it again with {again}")
+        raise
+
+
+@contextmanager
+def _noting(raised: list[BaseException]) -> Generator[None]:
+    """Keep what is logged with a traceback in the block: there is no other trace of what a tool raised."""
+    ear, logger = _Ear(raised), logging.getLogger("perdure")
+    logger.addHandler(ear)
+    try:
+        yield
+    finally:
+        logger.removeHandler(ear)
+
+
+class _Ear(logging.Handler):
+    def __init__(self, raised: list[BaseException]) -> None:
+        super().__init__()
+        self._raised = raised
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, Crash):
+            self._raised.append(original(error) if isinstance(error, ToolError) else error)
 
 
 def _no_jitter() -> float:
     """Each wait of a retry is as long as it may be, and the same in every play."""
     return 0.0
+
+
+def _quoted(keys: Iterable[str]) -> str:
+    return ", ".join(map(repr, keys))
 
 
 def _id(task: TaskView | str) -> str:

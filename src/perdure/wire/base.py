@@ -5,6 +5,7 @@ The verbs are here once, as coroutines; `context` offers them to coroutine funct
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -14,10 +15,12 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CreateMessageResult, CreateMessageResultWithTools
 from pydantic import PrivateAttr, ValidationError
 
+from perdure.domain import ids
 from perdure.domain.errors import ConfigurationError, InputKeyReused
 from perdure.domain.model import JSON, Asked, InputRequest, InputState, Owner
 from perdure.domain.policy import Duration, milliseconds
 from perdure.domain.retry import NEVER, Retry
+from perdure.engine import branches
 from perdure.engine.external import external
 from perdure.engine.run import Run
 from perdure.engine.steps import Step, step
@@ -27,7 +30,7 @@ from .capabilities import kind_of, unsupported_input
 from .external import Look, Start, described, read
 from .questions import Question
 from .retrying import Declined, any_error, is_worth
-from .steps import Function, Shape, called, describe
+from .steps import Function, Shape, called, describe, in_thread, misfit, no_function
 
 __all__ = ["BaseContext", "Sampled", "progress_text"]
 
@@ -121,6 +124,10 @@ class BaseContext(Context[Any, Any]):
         timeout: Duration | None,
         returns: Any,
     ) -> Any:
+        self._check_named("step", name)
+        self._check_function(
+            f"The step {name!r} takes a function and its arguments", fn, f"task.step({name!r}, {{}}, …)"
+        )
         shape = Shape(plain(name), fn, returns)
         what = Step(
             name,
@@ -145,6 +152,11 @@ class BaseContext(Context[Any, Any]):
         timeout: Duration | None,
         returns: Any,
     ) -> Any:
+        self._check_named("external", name)
+        for option, fn in {"start": start, "cancel": cancel, "poll": poll}.items():
+            if fn is not None or option == "start":
+                takes = f"The external work {name!r} takes a function of a handle as its {option}"
+                self._check_function(takes, fn, "{} without calling it")
         limits = self._run.limits
         work = described(plain(name), start, limits, cancel=cancel, poll=poll, every=every, timeout=timeout)
         return read(name, await external(self._run, work), returns)
@@ -152,8 +164,21 @@ class BaseContext(Context[Any, Any]):
     async def _sleep(self, duration: Duration) -> None:
         await self._run.sleep(milliseconds(duration, what="sleep"))
 
-    async def _gather(self, branches: Sequence[Awaitable[Any]]) -> list[Any]:
-        return await self._run.gather(branches)
+    async def _gather(self, work: Sequence[Awaitable[Any]]) -> list[Any]:
+        for number, branch in enumerate(work, 1):
+            if not inspect.isawaitable(branch):
+                branches.discard(work)
+                self._misuse(
+                    f"gather takes verbs that are not awaited yet, and its branch {number} is a value of type "
+                    f"{type(branch).__name__}: write task.gather(task.step(…), task.step(…)), and * before a list"
+                )
+        return await self._run.gather(work)
+
+    async def _gather_functions(self, work: Sequence[Function]) -> list[Any]:
+        for number, branch in enumerate(work, 1):
+            takes = f"gather in a plain tool takes functions without arguments, for its branch {number} too"
+            self._check_function(takes, branch, "task.gather(lambda: task.step(…), lambda: task.step(…))")
+        return await self._gather([in_thread(branch) for branch in work])
 
     async def _ask(self, questions: Mapping[str, Question], timeout: Duration | None) -> dict[str, Any]:
         timeout_ms = _optional(timeout)
@@ -165,10 +190,37 @@ class BaseContext(Context[Any, Any]):
             closed = await self._run.ask(asked)
         except InputKeyReused as reused:
             # Here, since from here on the error may get lost: side by side with another question, or in an `except`.
-            name = self._run.claim.task.operation.name
-            logger.warning("Tool %r asked a different question under the key %r", name, reused.key)
+            task = self._run.claim.task
+            known_as, name = ids.abbreviated(task.id), task.operation.name
+            logger.warning("task %s: Tool %r asked a different question under the key %r", known_as, name, reused.key)
             raise
         return {key: _read(question, closed[key]) for key, question in questions.items()}
+
+    # -- misuse --------------------------------------------------------------------------------------------------------
+
+    def _check_named(self, verb: str, name: object) -> None:
+        if callable(name):
+            written = getattr(name, "__name__", "function")
+            self._misuse(
+                f"{verb} takes a name first, for the journal, and then a function: write "
+                f"task.{verb}({written!r}, {written}, …)"
+            )
+
+    def _check_function(self, takes: str, fn: object, write: str) -> None:
+        given = no_function(fn)
+        if given is not None:
+            written = write.format(getattr(fn, "__name__", "function"))
+            self._misuse(f"{takes}, and was given {given}: write {written}")
+
+    def _misuse(self, message: str) -> NoReturn:
+        """Fail the task, whatever its code makes of the error, so that its author reads the message.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        error = ConfigurationError(message)
+        self._run.bug = self._run.bug or error
+        raise error
 
 
 def progress_text(progress: float, total: float | None, message: str | None) -> str:
@@ -186,9 +238,5 @@ def _read(question: Question, recorded: InputRequest) -> object:
     try:
         return question.read(recorded.response)
     except ValidationError as error:
-        # It passed the schema, so it is the model's own validators that refuse it. Their messages may quote the answer,
-        # which belongs in no log and no error.
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        reason = f"{where}: {first['type']}" if where else first["type"]
-        raise ToolError(f"The answer to {recorded.key!r} can't be used: {reason}") from None
+        # It passed the schema, so it is the model's own validators that refuse it.
+        raise ToolError(f"The answer to {recorded.key!r} can't be used: {misfit(error)}") from None

@@ -31,7 +31,7 @@ from .capabilities import declares_tasks, input_kinds
 from .errors import missing_extension
 from .inline import Caller, Inline
 from .models import RequestContext
-from .tools import TaskTool, error_result, log_failure
+from .tools import TaskTool, error_result, in_log, log_failure
 
 __all__ = ["Calls", "new_task"]
 
@@ -57,7 +57,7 @@ class Calls:
             MCPError: -32021 for a tool that must be a task and a client that knows none, -32602 for a bad idempotency
                 key, and what `prepare` or the inline task raise.
             IdempotencyKeyReused: the key was used for another call.
-            QueueFull, StoreUnavailable: nothing was created.
+            BacklogFull, StoreUnavailable: nothing was created.
         """
         declared = declares_tasks(ctx)
         if tool.options.mode == "task" and not declared:
@@ -74,7 +74,7 @@ class Calls:
             as_task = tool.wants_task(tool.validate(arguments)) and declared
             prepared = await self._prepare(tool, arguments, params, ctx)
         except ToolError as error:
-            log_failure(tool.name, error)
+            log_failure(in_log(tool.name), error)
             return error_result(str(error))
         if isinstance(prepared, InputRequiredResult):
             return prepared
@@ -82,7 +82,7 @@ class Calls:
         new = new_task(tool, arguments, prepared, owner, caller.kinds, key)
         if not as_task:
             return await self._inline.start(new, caller)
-        return render.created(await self._runtime.store.create(new))
+        return render.created(await self._runtime.backlog.create(new))
 
     async def _prepare(
         self, tool: TaskTool, arguments: dict[str, Any], params: CallToolRequestParams, ctx: RequestContext

@@ -54,8 +54,9 @@ class TaskContext(BaseContext):
     is used up then as well, and what is answered later is ignored.
 
     Every durable verb raises `JournalMismatch` if the task's journal has something else at this place, and
-    `ConfigurationError` within a step; both fail the task. It raises `InvalidDuration` for a duration that is
-    unreadable, zero or negative, and, where it leaves an entry in the journal, `LimitExceeded` if that is full.
+    `ConfigurationError` within a step, or if it is given what is no function where it takes one; all of them fail the
+    task. It raises `InvalidDuration` for a duration that is unreadable, zero or negative, and, where it leaves an entry
+    in the journal, `LimitExceeded` if that is full.
     """
 
     async def report(self, message: str) -> None:
@@ -140,7 +141,7 @@ class TaskContext(BaseContext):
             StepInterrupted: as above.
             NotStorable: its result can't be stored as JSON, or not read back. Nothing is on record then.
             LimitExceeded: its name or its result is too long, or the task has too many steps.
-            ConfigurationError: it is used within another step, or its annotation can't be read.
+            ConfigurationError: it is used within another step, `fn` is no function, or its annotation can't be read.
             JournalMismatch: the task's journal has something else here; it fails the task.
         """
         return await self._step(
@@ -197,6 +198,30 @@ class TaskContext(BaseContext):
         # What was held back arrives here, and not at the first `await` afterwards, of which there may be none.
         await asyncio.sleep(0)
 
+    @overload
+    async def external(
+        self,
+        name: str,
+        start: Start,
+        *,
+        cancel: Start | None = None,
+        poll: Look | None = None,
+        every: Duration = "1s",
+        timeout: Duration | None = None,
+        returns: type[T],
+    ) -> T: ...
+    @overload
+    async def external(
+        self,
+        name: str,
+        start: Start,
+        *,
+        cancel: Start | None = None,
+        poll: Look | None = None,
+        every: Duration = "1s",
+        timeout: Duration | None = None,
+        returns: Any = None,
+    ) -> Any: ...
     async def external(
         self,
         name: str,

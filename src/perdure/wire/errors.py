@@ -14,12 +14,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from perdure.domain.errors import (
+    BacklogFull,
     IdempotencyKeyReused,
     LimitExceeded,
     MalformedTaskId,
     NotStorable,
     PerdureError,
-    QueueFull,
     StoreUnavailable,
     TaskExpired,
     TaskNotFound,
@@ -42,7 +42,7 @@ def to_mcp(error: PerdureError) -> MCPError:
     """The protocol error that a client hears for `error`. What is not meant for clients is a bare internal error."""
     if isinstance(error, _CALLERS_FAULT):
         return MCPError(INVALID_PARAMS, str(error))
-    if isinstance(error, StoreUnavailable | QueueFull):
+    if isinstance(error, StoreUnavailable | BacklogFull):
         return MCPError(UNAVAILABLE, str(error), {"retryAfterMs": error.retry_after_ms})
     return MCPError(INTERNAL_ERROR, "Internal error")
 

@@ -76,6 +76,7 @@ class TasksExtension(Extension):
         self._bindings: list[ToolBinding] = []
         self._server: MCPServer[Any] | None = None
         self._server_info: JSONObject = {}
+        self._advertised: dict[str, Any] = {}
         self._applied = False
         """Whether a server took what the extension adds to it."""
         self._started = False
@@ -148,6 +149,29 @@ class TasksExtension(Extension):
         for binding in bindings:
             server.add_tool(binding.fn, **binding.kwargs)
 
+    def is_part_of(self, server: MCPServer[Any]) -> bool:
+        """Whether `server` was made with any part of these tasks: the extension, the middleware or the lifespan."""
+        visible = self.middleware in server.middleware or server.settings.lifespan == self.lifespan
+        return self._server is server or visible or self._was_taken_by(server)
+
+    def _was_taken_by(self, server: MCPServer[Any]) -> bool:
+        if not self._applied or self._server is not None:
+            return False
+        # What extensions a server has is not public; what they advertise is, on the server that its session manager is
+        # for. There is one from here on, and whoever serves over HTTP makes another.
+        server.streamable_http_app()
+        return server.session_manager.app.extensions.get(EXTENSION) is self._advertised
+
+    def check_parts(self, server: MCPServer[Any]) -> None:
+        """That `server` can be served: it has the extension, the middleware and a lifespan.
+
+        Raises:
+            ConfigurationError: it lacks one of them; the message says which.
+        """
+        self._check_wiring(server)
+        if server.settings.lifespan is None:
+            raise ConfigurationError(NO_LIFESPAN)
+
     # -- work that other systems do ------------------------------------------------------------------------------------
 
     @property
@@ -209,6 +233,9 @@ class TasksExtension(Extension):
         return before
 
     # -- the SDK's interface -------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        return self._advertised
 
     def tools(self) -> Sequence[ToolBinding]:
         bindings, self._bindings = self._bindings, []

@@ -31,7 +31,7 @@ from perdure.engine.steps import failure
 from perdure.store.base import Store
 from perdure.store.codec import encode, mended
 
-from .steps import called
+from .steps import called, misfit
 
 __all__ = ["ExternalWork", "Finished", "Look", "Start", "described", "read"]
 
@@ -170,10 +170,7 @@ def read(name: str, value: JSON, returns: Any) -> Any:
     try:
         return TypeAdapter[Any](returns).validate_json(encode(value))
     except ValidationError as error:
-        # Without what was reported: it may be said to a client.
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        reason = ".".join([*map(str, first["loc"]), first["type"]])
-        raise ToolError(f"The result of the external work {name!r} can't be used: {reason}") from None
+        raise ToolError(f"The result of the external work {name!r} can't be used: {misfit(error)}") from None
 
 
 def _parsed(handle: Handle | str) -> Handle:

@@ -37,7 +37,7 @@ from perdure.store.codec import encode, mended
 from .context import TaskContext
 from .retrying import again, original
 from .sync_context import SyncTaskContext
-from .tools import TaskTool, error_result, log_failure
+from .tools import TaskTool, error_result, in_log, log_failure
 
 __all__ = ["ToolHandler"]
 
@@ -69,7 +69,7 @@ class ToolHandler:
         finally:
             # The task fails with it, whatever came out. A reused key was logged where it was used.
             if run.bug is not None and not isinstance(run.bug, InputKeyReused):
-                logger.error("Tool %r: %s", self._tool.name, run.bug)
+                logger.error("%s: %s", self._in_log(run), run.bug)
 
     async def _run(self, run: Run, params: JSONObject) -> Outcome | Again:
         context = self._context(run, params.get("prepared"), self._state())  # pyright: ignore[reportCallIssue] - inherited
@@ -86,7 +86,7 @@ class ToolHandler:
             if run.parked or run.bug or (run.stopping and isinstance(error, asyncio.CancelledError)):
                 raise
             # The rest is, `SystemExit` and its kind included, which would stop the server and not the tool.
-            return self._again(run, error) or self._crashed(error)
+            return self._again(run, error) or self._crashed(run, error)
         await _conclude(run)
         return self._completed(run, result)
 
@@ -96,7 +96,7 @@ class ToolHandler:
         error = TimeoutError(f"The tool did not finish {limit}")
         again = self._again(run, error)
         if again is None:
-            logger.warning("Tool %r did not finish %s", self._tool.name, limit)
+            logger.warning("%s did not finish %s", self._in_log(run), limit)
         return again or self._error(str(error))
 
     # -- once more -----------------------------------------------------------------------------------------------------
@@ -105,19 +105,19 @@ class ToolHandler:
         retry = self._tool.options.retry
         if retry is None or error is None or run.bug:
             return None
-        decided = again(retry, error, run.claim, frozenset(run.once), run.chance())
+        decided = again(retry, error, run.claim, frozenset(run.once), run.chance(), run.come_to_since)
         if decided is not None:
-            name, attempt, pause = self._tool.name, run.claim.attempt, decided.delay_ms / 1000
-            logger.warning(
-                "Tool %r failed in attempt %d, and is tried again in %g s", name, attempt, pause, exc_info=error
-            )
+            tool, attempt, pause = self._in_log(run), run.claim.attempt, decided.delay_ms / 1000
+            why = " ".join(decided.note.split())
+            logger.warning("%s failed in attempt %d, and is tried again in %g s: %s", tool, attempt, pause, why)
+            logger.debug("%s failed in attempt %d", tool, attempt, exc_info=error)
         return decided
 
     # -- what came out -------------------------------------------------------------------------------------------------
 
     def _completed(self, run: Run, result: CallToolResult | InputRequiredResult) -> Outcome:
         if isinstance(result, InputRequiredResult):
-            logger.error("Tool %r returned an InputRequiredResult, which a task can't", self._tool.name)
+            logger.error("%s returned an InputRequiredResult, which a task can't", self._in_log(run))
             return self._error(f"Error executing tool {self._tool.name}")
         try:
             # The SDK's dump turns NaN and infinities into null, which no output schema of numbers allows. This one
@@ -127,10 +127,10 @@ class ToolHandler:
             _strip_foreign(dumped)
             size = len(encode(dumped).encode())
         except (PydanticSerializationError, NotStorable, ValueError):
-            logger.exception("Tool %r returned what can't be stored as JSON", self._tool.name)
+            logger.exception("%s returned what can't be stored as JSON", self._in_log(run))
             return self._error(f"Error executing tool {self._tool.name}: its result can't be represented as JSON")
         if size > run.limits.result:
-            logger.error("Tool %r returned %d bytes, and %d is the limit", self._tool.name, size, run.limits.result)
+            logger.error("%s returned %d bytes, and %d is the limit", self._in_log(run), size, run.limits.result)
             return self._error(
                 f"Error executing tool {self._tool.name}: its result takes {size} bytes as JSON, and "
                 f"{run.limits.result} is the limit"
@@ -144,29 +144,32 @@ class ToolHandler:
         if isinstance(cause, InputKeyReused | JournalMismatch):
             return Failed(Failure(INTERNAL_ERROR, str(cause)))
         if isinstance(cause, StepFailed):
-            return self._failed_step(cause)
+            return self._failed_step(run, cause)
         if isinstance(cause, StepInterrupted | LimitExceeded | NotStorable | InvalidDuration):
             # Ours, with texts that are fit for anybody, and the author looks at the client's side first.
-            logger.error("Tool %r: %s", self._tool.name, cause)
+            logger.error("%s: %s", self._in_log(run), cause)
             return self._error(f"Error executing tool {self._tool.name}: {cause}")
         if not run.parked:  # else the run goes on, and this is said another time
-            log_failure(self._tool.name, error)
+            log_failure(self._in_log(run), error)
         return self._error(str(error))
 
-    def _failed_step(self, failed: StepFailed) -> Outcome:
+    def _failed_step(self, run: Run, failed: StepFailed) -> Outcome:
         """What the step's own error would have come to, had the tool raised it."""
         match cast("JSON", failed.detail):
             case {"code": int(code), "message": str(message), "data": data}:
                 return Failed(Failure(code, message, data))
             case {"said": str(text)}:
-                logger.info("Tool %r failed: %s", self._tool.name, failed)
+                logger.info("%s failed: %s", self._in_log(run), failed)
                 return self._error(f"Error executing tool {self._tool.name}: {text}")
             case _:
-                return self._crashed(failed)
+                return self._crashed(run, failed)
 
-    def _crashed(self, error: BaseException) -> Outcome:
-        logger.error("Tool %r raised an unexpected exception", self._tool.name, exc_info=error)
+    def _crashed(self, run: Run, error: BaseException) -> Outcome:
+        logger.error("%s raised an unexpected exception", self._in_log(run), exc_info=error)
         return self._error(f"Error executing tool {self._tool.name}")
+
+    def _in_log(self, run: Run) -> str:
+        return in_log(self._tool.name, run.claim.task.id)
 
     def _error(self, message: str) -> Outcome:
         return Completed(

@@ -99,7 +99,7 @@ class Inline:
             StoreUnavailable: nothing was created.
         """
         ttl_ms = _LONGEST_MS if new.ttl_ms is None else min(new.ttl_ms, _LONGEST_MS)
-        begun = self._runtime.store.create(replace(new, ttl_ms=ttl_ms))
+        begun = self._runtime.backlog.create(replace(new, ttl_ms=ttl_ms))
         return await self._see_through(begun, new.owner, new.id, caller, kept=new.key is not None)
 
     async def join(self, task: Task, caller: Caller) -> dict[str, Any]:
@@ -150,7 +150,9 @@ class Inline:
         if kept:
             raise out_of_time(self._timeout, kept=True)
         logger.warning(
-            "Tool %r did not finish within %g s (inline_timeout), and its client does not know tasks: cancelling it",
+            "task %s: Tool %r did not finish within %g s (inline_timeout), and its client does not know tasks: "
+            "cancelling it",
+            ids.abbreviated(task_id),
             seen.task.operation.name,
             self._timeout,
         )

@@ -7,7 +7,7 @@ kind, for which `Exception` is too wide. Or a bug of the code's, which the next 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final, cast
 
@@ -57,17 +57,26 @@ _NEVER: Final = (
 )
 
 
-def again(retry: Retry, error: BaseException, claim: Claim, once: frozenset[str], chance: float) -> Again | None:
+def again(
+    retry: Retry,
+    error: BaseException,
+    claim: Claim,
+    once: frozenset[str],
+    chance: float,
+    since: Callable[[Collection[BaseException]], tuple[str, ...]] = lambda _: (),
+) -> Again | None:
     """Another attempt after this one ended in `error`; None if there is to be none.
 
     `once`: the places of steps that may run at most once. An attempt that would have to do one of them again is none.
-    `chance`: a random number in [0, 1).
+    `chance`: a random number in [0, 1). `since`: where the tool has come to while it was handling one of some errors.
+    What it did then was the clean-up of this attempt, and the next one comes by those places with something else.
     """
     chain = tuple(_chain(error))
     # Code that catches `Parked` and raises something else is waiting all the same.
     if not is_worth(retry, error) or any(isinstance(each, Parked) for each in chain):
         return None
-    failed = tuple(dict.fromkeys(place for each in chain if isinstance(each, StepFailed) for place in each.places))
+    steps = [place for each in chain if isinstance(each, StepFailed) for place in each.places]
+    failed = tuple(dict.fromkeys([*steps, *since(chain)]))
     if any(undone(once, place) for place in failed):
         return None
     delay = any_error(retry).next_delay(error, claim.failures + 1, chance)

@@ -24,13 +24,13 @@ from mcp.server.mcpserver.exceptions import ResourceError, ToolError, Unexpected
 from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
 from perdure.domain.errors import ConfigurationError, JournalMismatch, NotStorable
 from perdure.domain.model import JSON
 from perdure.store.codec import decode, encode, mended
 
-__all__ = ["Function", "Shape", "called", "describe", "in_thread"]
+__all__ = ["Function", "Shape", "called", "describe", "in_thread", "misfit", "no_function"]
 
 Function = Callable[..., Any]
 
@@ -40,6 +40,21 @@ _threads: RunVar[CapacityLimiter] = RunVar("perdure_step_threads")
 _branches: RunVar[CapacityLimiter] = RunVar("perdure_branch_threads")
 _DESCRIBED: Final = 100_000
 """Characters that are kept of what an error says to a client."""
+_QUOTING: Final = frozenset(
+    {
+        "assertion_error",
+        "datetime_object_invalid",
+        "get_attribute_error",
+        "import_error",
+        "iteration_error",
+        "mapping_type",
+        "timezone_offset",
+        "union_tag_invalid",
+        "value_error",
+    }
+)
+"""Errors of pydantic's whose messages repeat the value, or what somebody's validator says of it."""
+_PLAIN: Final = frozenset(get_args(core_schema.ErrorType)) - _QUOTING
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -69,6 +84,16 @@ async def in_thread(branch: Function) -> Any:
     if _is_async(branch):
         return await branch()
     return await to_thread.run_sync(branch, limiter=_limiter(_branches, math.inf))
+
+
+def no_function(value: object) -> str | None:
+    """What `value` is, in words, if it can't be called. A coroutine is closed, else Python would complain of it too."""
+    if callable(value):
+        return None
+    if not inspect.iscoroutine(value):
+        return f"a value of type {type(value).__name__}"
+    value.close()
+    return f"what calling {value.__name__} returned"
 
 
 def _limiter(kept: RunVar[CapacityLimiter], tokens: float) -> CapacityLimiter:
@@ -155,10 +180,17 @@ class Shape:
     def _why(self, error: Exception) -> str:
         """The reason, without what was returned: it may be said to a client."""
         if isinstance(error, ValidationError):
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            return f"{_named(self._type)} ({'.'.join([*map(str, first['loc']), first['type']])})"
+            return f"{_named(self._type)} ({misfit(error)})"
         unknown = isinstance(error, PydanticSerializationError) and str(error).startswith("Unable to serialize unknown")
         return str(error) if unknown else type(error).__name__
+
+
+def misfit(error: ValidationError) -> str:
+    """Where and why a value does not fit its type, without the value: it may be said to a client."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    reason = first["msg"] if first["type"] in _PLAIN else first["type"]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {reason}" if where else reason
 
 
 def _adapter(annotation: Any) -> TypeAdapter[Any]:

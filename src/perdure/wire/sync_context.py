@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,12 +19,12 @@ from pydantic import BaseModel
 
 from perdure.domain.policy import Duration
 from perdure.domain.retry import Retry
+from perdure.engine import lines
 from perdure.engine.run import Stop
 
 from .base import BaseContext, Sampled, progress_text
 from .external import Look, Start
 from .questions import Answer, Elicit, ElicitUrl, ListRoots, Question, Sample
-from .steps import in_thread
 
 __all__ = ["SyncTaskContext"]
 
@@ -135,7 +136,7 @@ class SyncTaskContext(BaseContext):
     def gather(self, *branches: Callable[[], T]) -> list[T]: ...
     def gather(self, *branches: Callable[[], Any]) -> Any:
         """As `TaskContext.gather`, of functions without arguments; each runs in a thread, and may use the verbs."""
-        return _wait(lambda: self._gather([in_thread(branch) for branch in branches]))
+        return _wait(self._gather_functions, branches)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -153,6 +154,30 @@ class SyncTaskContext(BaseContext):
         finally:
             from_thread.run_sync(block.__exit__, None, None, None)
 
+    @overload
+    def external(
+        self,
+        name: str,
+        start: Start,
+        *,
+        cancel: Start | None = None,
+        poll: Look | None = None,
+        every: Duration = "1s",
+        timeout: Duration | None = None,
+        returns: type[T],
+    ) -> T: ...
+    @overload
+    def external(
+        self,
+        name: str,
+        start: Start,
+        *,
+        cancel: Start | None = None,
+        poll: Look | None = None,
+        every: Duration = "1s",
+        timeout: Duration | None = None,
+        returns: Any = None,
+    ) -> Any: ...
     def external(
         self,
         name: str,
@@ -239,7 +264,10 @@ def _wait(verb: Callable[[*Args], Coroutine[Any, Any, T]], *args: *Args) -> T:
         asyncio.CancelledError: the run is to end. On its way to this thread it was turned into a mere exception, which
             tools may catch.
     """
+    handling = lines.handling.set(sys.exc_info()[1])
     try:
         return from_thread.run(verb, *args)
     except concurrent.futures.CancelledError:
         raise asyncio.CancelledError from None
+    finally:
+        lines.handling.reset(handling)

@@ -22,6 +22,7 @@ from mcp_types import CallToolResult, TextContent
 from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 
+from perdure.domain import ids
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject, Operation
 from perdure.domain.retry import Retry
@@ -30,7 +31,7 @@ from perdure.engine.handler import DEFAULT_QUEUE
 from .context import TaskContext
 from .sync_context import SyncTaskContext
 
-__all__ = ["CALL", "Mode", "TaskTool", "ToolOptions", "error_result", "log_failure"]
+__all__ = ["CALL", "Mode", "TaskTool", "ToolOptions", "error_result", "in_log", "log_failure"]
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +124,7 @@ class TaskTool:
                 f"{', '.join(_SDK_OPTIONS)}"
             )
         tool = cls(Tool.from_function(fn, **sdk_options), options)
+        tool._check_name()
         tool._check_context(fn)
         tool._check_named()
         if options.prepare is not None:
@@ -184,6 +186,14 @@ class TaskTool:
         except Exception as error:  # the boundary around the author's code
             raise UnexpectedToolError(f"Error executing tool {self.name}") from error
 
+    def _check_name(self) -> None:
+        """That no other tool's version goes by this name where tasks are claimed."""
+        if "@" in self.name:
+            raise ConfigurationError(
+                f"{self.name}: a task tool's name has no '@', which stands before its version: leave it out, and write "
+                "version= if one is meant"
+            )
+
     def _check_context(self, fn: Callable[..., Any]) -> None:
         keyword = self.sdk.context_kwarg
         wanted = TaskContext if self.sdk.is_async else SyncTaskContext
@@ -240,12 +250,17 @@ def _named_by(fn: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, An
     return {name: value for name, value in arguments.items() if name in parameters}
 
 
-def log_failure(name: str, error: ToolError) -> None:
+def in_log(name: str, task_id: str | None = None) -> str:
+    """How a tool is called in the log, after the task that it works for if there is one."""
+    return f"Tool {name!r}" if task_id is None else f"task {ids.abbreviated(task_id)}: Tool {name!r}"
+
+
+def log_failure(tool: str, error: ToolError) -> None:
     """Keep on the server what the client is not told: the traceback of an exception that nobody anticipated."""
     if isinstance(error, UnexpectedToolError):
-        logger.error("Tool %r raised an unexpected exception", name, exc_info=error)
+        logger.error("%s raised an unexpected exception", tool, exc_info=error)
     else:
-        logger.info("Tool %r failed: %r", name, str(error))
+        logger.info("%s failed: %r", tool, str(error))
 
 
 def error_result(message: str) -> CallToolResult:

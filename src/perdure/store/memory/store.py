@@ -25,13 +25,13 @@ from perdure.domain.model import (
     Session,
     Task,
 )
-from perdure.domain.timeline import Event, EventKind, Inspection, Queue
+from perdure.domain.timeline import Event, EventKind, Inspection, Load
 from perdure.store.base import PROMOTED, Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
 from perdure.store.codec import plain
 
 from . import copies
-from .tables import Record, Run, Tables, in_turn, queue
+from .tables import Record, Run, Tables, in_turn, load
 
 __all__ = ["MemoryStore"]
 
@@ -86,7 +86,7 @@ class MemoryStore:
         # What is ignored is ignored whatever its value is (contract 4), also one that can't be stored.
         answered = {key: replace(each, response=copies.json(each.response)) for key, each in accepted.items()}
         record.journal = replace(record.journal, questions={**record.journal.questions, **answered})
-        event = lifecycle.on_answers(record.task, inputs.outstanding(record.journal.questions))
+        event = lifecycle.on_answers(record.task, inputs.awaited(record.journal.questions))
         if isinstance(event, lifecycle.Resume) and record.run is not None:
             record.run.wake(now)
         if event is not None:
@@ -98,11 +98,12 @@ class MemoryStore:
         run = record.run
         if run is None:
             return deepcopy(record.task)
-        event = lifecycle.on_cancel(record.task, held=run.session is not None, minded=run.minds_cancel)
+        held = run.session is not None
+        event = lifecycle.on_cancel(record.task, held=held, minded=run.minds_cancel)
         if event is not None:
             record.events.append(timeline.cancelled(now))
             run.wake(now)
-            self._apply(record, event, now, runnable=run.minds_cancel)
+            self._apply(record, event, now, runnable=run.minds_cancel and not held)
         return deepcopy(record.task)
 
     # -- what workers ask ----------------------------------------------------------------------------------------------
@@ -126,15 +127,15 @@ class MemoryStore:
         self._t.sessions.pop(session_id, None)
         for record, run in self._t.runs():
             if run.session == session_id:
-                self._free(record, run, lifecycle.on_free(record.task), now)
+                self._give_back(record, run, now)
 
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
         now = self._clock()
         return tuple((deepcopy(session), session.expires_at <= now) for session in self._t.sessions.values())
 
-    async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
+    async def take_over(self, gone: Collection[str] = (), *, keep: Collection[str] = ()) -> int:
         now = self._clock()
-        dead = {s.id for s in self._t.sessions.values() if s.id != keep and (s.expires_at <= now or s.id in gone)}
+        dead = {s.id for s in self._t.sessions.values() if s.id not in keep and (s.expires_at <= now or s.id in gone)}
         for session_id in dead:
             del self._t.sessions[session_id]
         lost = [(record, run) for record, run in self._t.runs() if run.session in dead]
@@ -167,10 +168,11 @@ class MemoryStore:
     ) -> Entry:
         entry = copies.entry(entry)
         plain(note or "")
-        record, _ = self._held(claim)
+        record, run = self._held(claim)
         now = self._clock()
         entry = waiting.timed(entry, wake_in_ms, now)
         record.journal = replace(record.journal, entries={**record.journal.entries, entry.place: entry})
+        run.minds_cancel = run.minds_cancel or entry.minds_cancel
         if note is not None:
             record.events.append(Event(now, EventKind.STEP_RETRY, note))
         return deepcopy(entry)
@@ -185,18 +187,17 @@ class MemoryStore:
         record, run = self._held(claim)
         now = self._clock()
         before = record.journal
-        journal = Journal(
-            {**before.entries, **waiting.begun(waits, now)},
-            {**before.questions, **inputs.admit(before.questions, waits.asked, now)},
-        )
+        questions = {**before.questions, **inputs.admit(before.questions, waits.asked, now)}
+        questions |= inputs.turned(questions, waits.asked)
+        journal = Journal({**before.entries, **waiting.begun(waits, now)}, questions)
         due_at = waiting.due_at(waits, journal, now, cancelled=record.task.cancel_requested)
         ready = due_at is not None and not policy.is_timer(due_at)
-        open_ = inputs.outstanding(journal.questions)
-        event = lifecycle.on_park(record.task, open_, ready=ready, minded=waits.minds_cancel)
+        event = lifecycle.on_park(record.task, inputs.awaited(questions), ready=ready, minded=waits.minds_cancel)
         if isinstance(event, lifecycle.Finish):
             return deepcopy(self._apply(record, event, now))
         record.journal = journal
-        run.put_aside(due_at, minds_cancel=waits.minds_cancel)
+        run.put_aside(due_at)
+        run.minds_cancel = waits.minds_cancel
         if event is not None:
             self._apply(record, event, now)
         elif ready:
@@ -209,18 +210,21 @@ class MemoryStore:
 
     async def release(self, claim: Claim) -> None:
         record, run = self._held(claim)
-        self._free(record, run, lifecycle.on_free(record.task), self._clock())
+        self._give_back(record, run, self._clock())
 
     async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
         plain(note)
         record, run = self._held(claim)
-        now, end = self._clock(), lifecycle.on_free(record.task)
+        minded = run.minds_cancel and not claim.task.cancel_requested
+        now, end = self._clock(), lifecycle.on_free(record.task, minded=minded)
         if end is not None:
             return deepcopy(self._apply(record, end, now))
         record.events.append(Event(now, EventKind.RETRY, note))
         record.undo(failed)
         run.failures += 1
         run.put_aside(now + delay_ms)
+        if record.task.cancel_requested and run.wake(now):
+            self._announce(record.task, runnable=True)
         return deepcopy(record.task)
 
     # -- what other systems say ----------------------------------------------------------------------------------------
@@ -258,17 +262,17 @@ class MemoryStore:
         run = None if record.run is None else record.run.state()
         return Inspection(deepcopy(record.task), run, deepcopy(record.journal), tuple(record.events))
 
-    async def queues(self) -> tuple[Queue, ...]:
+    async def loads(self) -> tuple[Load, ...]:
         now = self._clock()
         by_handler: dict[str, list[Run]] = {}
         for _, run in self._t.runs():
             by_handler.setdefault(run.handler, []).append(run)
-        return tuple(queue(handler, runs, now) for handler, runs in sorted(by_handler.items()))
+        return tuple(load(handler, runs, now) for handler, runs in sorted(by_handler.items()))
 
-    async def backlog(self, most: int) -> Mapping[str, int]:
+    async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
         now = self._clock()
         ready = (record.task.owner.tenant for record, run in self._t.runs() if run.is_ready(now))
-        return Counter(islice(ready, most))
+        return Counter(islice((each for each in ready if tenant in (None, each)), most))
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
 
@@ -341,7 +345,7 @@ class MemoryStore:
 
     def _claimed(self, record: Record, run: Run, session_id: str, now: int) -> Claim:
         self._give_up_questions(record, now)
-        run.session, run.fence, run.minds_cancel = session_id, self._t.fence, False
+        run.session, run.fence = session_id, self._t.fence
         run.deadline_at = None if run.timeout_ms is None else now + run.timeout_ms
         return Claim(deepcopy(record.task), run.fence, now, run.failures, run.deaths, run.deadline_at)
 
@@ -358,7 +362,11 @@ class MemoryStore:
         """The worker that held it is dead, or as good as dead."""
         run.deaths += 1
         record.events.append(event(now, run.deaths, run.max_attempts))
-        self._free(record, run, lifecycle.on_death(record.task, run.deaths, run.max_attempts), now)
+        end = lifecycle.on_death(record.task, run.deaths, run.max_attempts, minded=run.minds_cancel)
+        self._free(record, run, end, now)
+
+    def _give_back(self, record: Record, run: Run, now: int) -> None:
+        self._free(record, run, lifecycle.on_free(record.task, minded=run.minds_cancel), now)
 
     def _free(self, record: Record, run: Run, end: lifecycle.Finish | None, now: int) -> None:
         """Nobody runs it now: its end, or else somebody may run it at once."""

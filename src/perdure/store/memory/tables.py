@@ -16,9 +16,9 @@ from typing import TypeVar
 from perdure.domain import policy
 from perdure.domain.journal import Journal, undone
 from perdure.domain.model import Owner, Session, Task
-from perdure.domain.timeline import KEPT, Event, Queue, RunState
+from perdure.domain.timeline import KEPT, Event, Load, RunState
 
-__all__ = ["Record", "Run", "Tables", "in_turn", "queue"]
+__all__ = ["Record", "Run", "Tables", "in_turn", "load"]
 
 T = TypeVar("T")
 
@@ -54,10 +54,9 @@ class Run:
         self.due_at = policy.due_at_once(now)
         return True
 
-    def put_aside(self, due_at: int | None, *, minds_cancel: bool = False) -> None:
+    def put_aside(self, due_at: int | None) -> None:
         """Nobody holds it any more, and it is due again at `due_at`."""
-        self.session, self.deadline_at = None, None
-        self.due_at, self.minds_cancel = due_at, minds_cancel
+        self.session, self.deadline_at, self.due_at = None, None, due_at
 
     def state(self) -> RunState:
         return RunState(
@@ -145,10 +144,10 @@ def in_turn(shares: Mapping[str, Sequence[T]], after: str | None) -> Iterator[T]
     return (each for each in chain.from_iterable(rounds) if each is not None)
 
 
-def queue(handler: str, runs: Sequence[Run], now: int) -> Queue:
+def load(handler: str, runs: Sequence[Run], now: int) -> Load:
     """What there is to run of one handler, of whose runs `runs` are all."""
     ready = [run.ready_since() for run in runs if run.is_ready(now)]
     held = sum(run.session is not None for run in runs)
     # A clock that was ahead and has been set back is no reason to speak of less than no time.
     oldest_ms = max(0, now - min(ready)) if ready else None
-    return Queue(handler, len(ready), held, len(runs) - len(ready) - held, oldest_ms)
+    return Load(handler, len(ready), held, len(runs) - len(ready) - held, oldest_ms)

@@ -43,9 +43,9 @@ def renew(tx: Transaction, session_id: str, lease_ms: int, now: int) -> Renewal:
 
 def close_session(tx: Transaction, session_id: str, now: int) -> None:
     tx.run(sql.SESSION_DELETE, session_id)
-    for seq, _, _ in tx.all(sql.RUN_OF_SESSIONS, encode([session_id])):
+    for seq, _, _, minded in tx.all(sql.RUN_OF_SESSIONS, encode([session_id])):
         task = shared.by_seq(tx, seq)
-        shared.free(tx, task, lifecycle.on_free(task), now)
+        shared.free(tx, task, lifecycle.on_free(task, minded=bool(minded)), now)
 
 
 def claim(tx: Transaction, session_id: str, demands: Sequence[Demand], limit: int, now: int) -> tuple[Claim, ...]:

@@ -57,7 +57,7 @@ def answer(tx: Transaction, owner: Owner, task_id: str, responses: Mapping[str, 
         return task
     questions = shared.questions(tx, task.seq)
     accepted = inputs.accept(questions, responses)
-    event = lifecycle.on_answers(task, inputs.outstanding({**questions, **accepted})) if accepted else None
+    event = lifecycle.on_answers(task, inputs.awaited({**questions, **accepted})) if accepted else None
     resumed = isinstance(event, lifecycle.Resume)
     if resumed:
         shared.wake(tx, task.seq, now)
@@ -77,4 +77,4 @@ def request_cancel(tx: Transaction, owner: Owner, task_id: str, now: int) -> Tas
         return task
     shared.wake(tx, task.seq, now)
     shared.note(tx, task.seq, timeline.cancelled(now))
-    return shared.apply(tx, task, event, now, runnable=bool(minded))
+    return shared.apply(tx, task, event, now, runnable=bool(minded and not held))

@@ -19,8 +19,9 @@ from .writer import Transaction
 __all__ = ["expire", "free_overdue", "purge", "take_over"]
 
 
-def take_over(tx: Transaction, gone: Collection[str], keep: str, now: int) -> int:
-    dead: list[JSON] = [session_id for (session_id,) in tx.all(sql.SESSION_DELETE_DEAD, now, encode([*gone]), keep)]
+def take_over(tx: Transaction, gone: Collection[str], keep: Collection[str], now: int) -> int:
+    deleted = tx.all(sql.SESSION_DELETE_DEAD, now, encode([*gone]), encode([*keep]))
+    dead: list[JSON] = [session_id for (session_id,) in deleted]
     return _died(tx, tx.all(sql.RUN_OF_SESSIONS, encode(dead)), timeline.died, now)
 
 
@@ -29,12 +30,13 @@ def free_overdue(tx: Transaction, limit: int, late_ms: int, now: int) -> int:
 
 
 def _died(
-    tx: Transaction, runs: Sequence[tuple[int, int, int]], event: Callable[[int, int, int], Event], now: int
+    tx: Transaction, runs: Sequence[tuple[int, int, int, int]], event: Callable[[int, int, int], Event], now: int
 ) -> int:
     """Free runs whose workers are as good as dead, and count that; the timeline says what happened to them."""
-    for seq, before, max_attempts in runs:
+    for seq, before, max_attempts, minded in runs:
         task, deaths = shared.by_seq(tx, seq), before + 1
-        shared.free(tx, task, lifecycle.on_death(task, deaths, max_attempts), now, deaths=1)
+        end = lifecycle.on_death(task, deaths, max_attempts, minded=bool(minded))
+        shared.free(tx, task, end, now, deaths=1)
         shared.note(tx, seq, event(now, deaths, max_attempts))
     return len(runs)
 
@@ -53,6 +55,6 @@ def purge(tx: Transaction, limit: int, linger_ms: int, tombstone_ms: int, now: i
     if over:
         seqs = encode(over)
         tx.run(sql.TOMBSTONE_INSERT, now + tombstone_ms, seqs)
-        for statement in (sql.INPUT_DELETE, sql.STEP_DELETE, sql.EVENT_DELETE, sql.TASK_DELETE):
+        for statement in (sql.INPUT_DELETE, sql.ENTRY_DELETE, sql.EVENT_DELETE, sql.TASK_DELETE):
             tx.run(statement, seqs)
     return len(over)

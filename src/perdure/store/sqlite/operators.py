@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from perdure.domain.timeline import Inspection, Queue
+from perdure.domain.timeline import Inspection, Load
 
 from . import rows, shared, sql
 from .writer import Transaction
 
-__all__ = ["backlog", "inspect", "queues"]
+__all__ = ["backlog", "backlog_of", "inspect", "loads"]
 
 
 def inspect(tx: Transaction, task_id: str) -> Inspection:
@@ -17,9 +17,14 @@ def inspect(tx: Transaction, task_id: str) -> Inspection:
     return Inspection(task, None if run is None else rows.run_state(run), shared.journal(tx, task.seq), events)
 
 
-def queues(tx: Transaction, now: int) -> tuple[Queue, ...]:
-    return tuple(rows.queue(row, now) for row in tx.all(sql.RUN_QUEUES, now, shared.AT_ONCE, now))
+def loads(tx: Transaction, now: int) -> tuple[Load, ...]:
+    return tuple(rows.load(row, now) for row in tx.all(sql.RUN_QUEUES, now, shared.AT_ONCE, now))
 
 
 def backlog(tx: Transaction, most: int, now: int) -> dict[str, int]:
     return dict(tx.all(sql.RUN_BACKLOG, now, most))
+
+
+def backlog_of(tx: Transaction, most: int, tenant: str, now: int) -> dict[str, int]:
+    (count,) = tx.one(sql.RUN_BACKLOG_OF, tenant, now, tenant, most) or (0,)
+    return {tenant: count} if count else {}

@@ -47,4 +47,4 @@ def _work(tx: Transaction, seq: int, place: str) -> Entry | None:
     # Strange text comes from strangers, and is the name of nothing; SQLite would not so much as look for it.
     if not place.isascii():
         raise TaskNotFound
-    return rows.entries(tx.all(sql.STEP_AT, seq, encode([place]))).get(place)
+    return rows.entries(tx.all(sql.ENTRY_AT, seq, encode([place]))).get(place)

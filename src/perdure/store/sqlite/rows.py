@@ -17,16 +17,16 @@ from perdure.domain.model import (
     Status,
     Task,
 )
-from perdure.domain.timeline import Event, EventKind, Queue, RunState
+from perdure.domain.timeline import Event, EventKind, Load, RunState
 from perdure.store.codec import decode, decode_object, encode, plain
 
 __all__ = [
     "entries",
     "entry",
     "events",
+    "load",
     "new_values",
     "questions",
-    "queue",
     "run_state",
     "task",
     "update_values",
@@ -73,18 +73,19 @@ def questions(rows: list[Any]) -> Questions:
             None if response is None else decode(response),
             place,
             deadline,
+            bool(awaited),
         )
-        for key, request, issued_at, state, response, place, deadline in rows
+        for key, request, issued_at, state, response, place, deadline, awaited in rows
     }
 
 
 def entries(rows: list[Any]) -> dict[str, Entry]:
-    """A task's journal from rows of `sql.STEP_ALL`, by place."""
+    """A task's journal from rows of `sql.ENTRY_ALL`, by place."""
     return {row[0]: entry(row) for row in rows}
 
 
 def entry(row: Any) -> Entry:
-    """The entry in a row of `sql.STEP_AT`."""
+    """The entry in a row of `sql.ENTRY_AT`."""
     place, verb, name, state, value, wake_at = row
     return Entry(place, Verb(verb), name, EntryState(state), decode(value), wake_at)
 
@@ -99,11 +100,11 @@ def run_state(row: Any) -> RunState:
     return RunState(*row)
 
 
-def queue(row: Any, now: int) -> Queue:
+def load(row: Any, now: int) -> Load:
     """What there is to run of one handler, from a row of `sql.RUN_QUEUES`."""
     handler, ready, held, all_, since = row
     # A clock that was ahead and has been set back is no reason to speak of less than no time.
-    return Queue(handler, ready, held, all_ - ready - held, None if since is None else max(0, now - since))
+    return Load(handler, ready, held, all_ - ready - held, None if since is None else max(0, now - since))
 
 
 def new_values(new: NewTask, now: int) -> tuple[object, ...]:

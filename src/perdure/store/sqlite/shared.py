@@ -35,6 +35,7 @@ __all__ = [
     "held",
     "hold",
     "journal",
+    "minds",
     "note",
     "owned",
     "owned_row",
@@ -88,7 +89,7 @@ def with_questions(tx: Transaction, task: Task) -> Task:
     """The task as its owner sees it."""
     if task.status is not Status.INPUT_REQUIRED:
         return task
-    return replace(task, inputs=inputs.outstanding(questions(tx, task.seq)))
+    return replace(task, inputs=inputs.awaited(questions(tx, task.seq)))
 
 
 def questions(tx: Transaction, seq: int) -> Questions:
@@ -96,13 +97,19 @@ def questions(tx: Transaction, seq: int) -> Questions:
 
 
 def journal(tx: Transaction, seq: int) -> Journal:
-    return Journal(rows.entries(tx.all(sql.STEP_ALL, seq)), questions(tx, seq))
+    return Journal(rows.entries(tx.all(sql.ENTRY_ALL, seq)), questions(tx, seq))
 
 
 def held(tx: Transaction, claim: Claim) -> Task:
     """The task as it is now, if the claim still holds it."""
     hold(tx, claim)
     return by_seq(tx, claim.seq)
+
+
+def minds(tx: Transaction, seq: int) -> bool:
+    """Whether the code of a task wants to hear of a cancellation."""
+    _, minded = tx.one(sql.RUN_MINDS, seq) or (0, 0)
+    return bool(minded)
 
 
 def hold(tx: Transaction, claim: Claim) -> None:
@@ -135,7 +142,7 @@ def wake(tx: Transaction, seq: int, now: int) -> bool:
 def write(tx: Transaction, seq: int, entry: Entry, value: str) -> None:
     """Put an entry into the journal, with its encoded value, in place of what stands there."""
     state, verb = entry.state.value, entry.verb.value
-    tx.run(sql.STEP_WRITE, seq, entry.place, verb, entry.name, state, value, entry.wake_at)
+    tx.run(sql.ENTRY_WRITE, seq, entry.place, verb, entry.name, state, value, entry.wake_at)
 
 
 def note(tx: Transaction, seq: int, event: Event) -> None:

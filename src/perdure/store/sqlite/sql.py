@@ -95,6 +95,9 @@ RUN_HELD: Final = "SELECT 1 FROM run WHERE task_seq = ? AND fence = ? AND sessio
 RUN_MINDS: Final = "SELECT session IS NOT NULL, minds_cancel FROM run WHERE task_seq = ?"
 
 # index: run's primary key
+RUN_MIND: Final = "UPDATE run SET minds_cancel = 1 WHERE task_seq = ?"
+
+# index: run's primary key
 RUN_STATE: Final = """
 SELECT handler, due_at, session, fence, failures, deaths, deadline_at FROM run WHERE task_seq = ?"""
 
@@ -121,7 +124,7 @@ SELECT tenant FROM turn WHERE tenant IS NOT NULL"""  # noqa: S608
 
 # index: run_ready. due_at comes along because RETURNING promises no order.
 RUN_CLAIM: Final = f"""
-UPDATE run SET session = ?, fence = ?, deadline_at = ? + timeout_ms, minds_cancel = 0
+UPDATE run SET session = ?, fence = ?, deadline_at = ? + timeout_ms
 WHERE task_seq IN (
     SELECT task_seq FROM run WHERE handler = ? AND tenant = ? AND {_READY} ORDER BY due_at, task_seq LIMIT ?)
 RETURNING due_at, task_seq, failures, deaths, deadline_at"""  # noqa: S608
@@ -129,7 +132,7 @@ RETURNING due_at, task_seq, failures, deaths, deadline_at"""  # noqa: S608
 # index: run_ready. What RUN_CLAIM does for a single run, without the list of one that it would make and sort.
 RUN_CLAIM_ONE: Final = RUN_CLAIM.replace("task_seq IN", "task_seq =", 1)
 
-# index: run's primary key. What its code minds needs no reset: the claim did that.
+# index: run's primary key
 RUN_FREE: Final = """
 UPDATE run SET session = NULL, due_at = ?, deadline_at = NULL, failures = failures + ?, deaths = deaths + ?
 WHERE task_seq = ?"""
@@ -147,12 +150,12 @@ RUN_DELETE: Final = "DELETE FROM run WHERE task_seq = ?"
 
 # index: run_held. Sorts: the runs of the dead, so that tasks come in one order everywhere.
 RUN_OF_SESSIONS: Final = """
-SELECT task_seq, deaths, max_attempts FROM run
+SELECT task_seq, deaths, max_attempts, minds_cancel FROM run
 WHERE session IS NOT NULL AND session IN (SELECT value FROM json_each(?)) ORDER BY task_seq"""
 
 # index: run_deadline
 RUN_LATE: Final = """
-SELECT task_seq, deaths, max_attempts FROM run
+SELECT task_seq, deaths, max_attempts, minds_cancel FROM run
 WHERE deadline_at IS NOT NULL AND deadline_at < ? ORDER BY deadline_at, task_seq LIMIT ?"""
 
 # scans: run. Each unfinished task is counted, for an operator who asks for it now and then; nobody is kept waiting by a
@@ -167,6 +170,19 @@ RUN_BACKLOG: Final = f"""
 SELECT tenant, count(*) FROM (
     SELECT tenant FROM run WHERE {_READY} UNION ALL SELECT tenant FROM run WHERE {_TIMER} AND due_at <= ? LIMIT ?)
 GROUP BY tenant ORDER BY tenant"""  # noqa: S608
+
+# index: run_ready, then run_timer. The same of one tenant: from one handler to the next that has anything ready, and of
+# each no more than what is counted, however many the other tenants have. Timers whose instant has come are few: each
+# claim of any worker makes some of them ready.
+RUN_BACKLOG_OF: Final = f"""
+WITH RECURSIVE turn (handler) AS (
+    SELECT ''
+    UNION ALL
+    SELECT (SELECT handler FROM run WHERE {_READY} AND handler > turn.handler ORDER BY handler LIMIT 1)
+    FROM turn WHERE handler IS NOT NULL)
+SELECT count(*) FROM (
+    SELECT 1 FROM turn CROSS JOIN run WHERE run.handler = turn.handler AND run.tenant = ? AND {_READY}
+    UNION ALL SELECT 1 FROM run WHERE {_TIMER} AND due_at <= ? AND tenant = ? LIMIT ?)"""  # noqa: S608
 
 # index: run_held, then task's primary key
 RUN_CANCELLED: Final = """
@@ -195,7 +211,9 @@ SESSION_ALL: Final = "SELECT id, expires_at, info FROM session ORDER BY id"
 
 # scans: session. One row per worker process.
 SESSION_DELETE_DEAD: Final = """
-DELETE FROM session WHERE (expires_at <= ? OR id IN (SELECT value FROM json_each(?))) AND id <> ? RETURNING id"""
+DELETE FROM session WHERE (expires_at <= ? OR id IN (SELECT value FROM json_each(?)))
+                    AND id NOT IN (SELECT value FROM json_each(?))
+RETURNING id"""
 
 # index: session's primary key
 SESSION_DELETE: Final = "DELETE FROM session WHERE id = ?"
@@ -204,7 +222,8 @@ SESSION_DELETE: Final = "DELETE FROM session WHERE id = ?"
 
 # index: input's primary key. Sorts: one task's questions.
 INPUT_ALL: Final = """
-SELECT key, request, issued_at, state, response, place, deadline FROM input WHERE task_seq = ? ORDER BY position"""
+SELECT key, request, issued_at, state, response, place, deadline, awaited FROM input
+WHERE task_seq = ? ORDER BY position"""
 
 # index: input's primary key
 INPUT_INSERT: Final = """
@@ -220,6 +239,9 @@ INPUT_SUPERSEDE: Final = """
 UPDATE input SET state = 'superseded' WHERE task_seq = ? AND key = ? AND state = 'outstanding'"""
 
 # index: input's primary key
+INPUT_TURN: Final = "UPDATE input SET awaited = ? WHERE task_seq = ? AND key = ?"
+
+# index: input's primary key
 INPUT_UNPLACE: Final = """
 UPDATE input SET place = NULL WHERE task_seq = ? AND place IN (SELECT value FROM json_each(?))"""
 
@@ -228,28 +250,28 @@ INPUT_DELETE: Final = "DELETE FROM input WHERE task_seq IN (SELECT value FROM js
 
 # -- step --------------------------------------------------------------------------------------------------------------
 
-# index: step's primary key
-STEP_ALL: Final = "SELECT place, verb, name, state, value, wake_at FROM step WHERE task_seq = ?"
+# index: entry's primary key
+ENTRY_ALL: Final = "SELECT place, verb, name, state, value, wake_at FROM entry WHERE task_seq = ?"
 
-# index: step's primary key
-STEP_AT: Final = """
-SELECT place, verb, name, state, value, wake_at FROM step
+# index: entry's primary key
+ENTRY_AT: Final = """
+SELECT place, verb, name, state, value, wake_at FROM entry
 WHERE task_seq = ? AND place IN (SELECT value FROM json_each(?))"""
 
-# index: step's primary key
-STEP_PLACES: Final = "SELECT place FROM step WHERE task_seq = ?"
+# index: entry's primary key
+ENTRY_PLACES: Final = "SELECT place FROM entry WHERE task_seq = ?"
 
-# index: step's primary key
-STEP_WRITE: Final = """
-INSERT INTO step (task_seq, place, verb, name, state, value, wake_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+# index: entry's primary key
+ENTRY_WRITE: Final = """
+INSERT INTO entry (task_seq, place, verb, name, state, value, wake_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (task_seq, place) DO UPDATE SET verb = excluded.verb, name = excluded.name, state = excluded.state,
                                             value = excluded.value, wake_at = excluded.wake_at"""
 
-# index: step's primary key
-STEP_UNDO: Final = "DELETE FROM step WHERE task_seq = ? AND place IN (SELECT value FROM json_each(?))"
+# index: entry's primary key
+ENTRY_UNDO: Final = "DELETE FROM entry WHERE task_seq = ? AND place IN (SELECT value FROM json_each(?))"
 
-# index: step's primary key
-STEP_DELETE: Final = "DELETE FROM step WHERE task_seq IN (SELECT value FROM json_each(?))"
+# index: entry's primary key
+ENTRY_DELETE: Final = "DELETE FROM entry WHERE task_seq IN (SELECT value FROM json_each(?))"
 
 # -- event -------------------------------------------------------------------------------------------------------------
 

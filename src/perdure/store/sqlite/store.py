@@ -33,7 +33,7 @@ from perdure.domain.model import (
     Status,
     Task,
 )
-from perdure.domain.timeline import Inspection, Queue
+from perdure.domain.timeline import Inspection, Load
 from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
 from perdure.store.codec import decode, decode_object, encode, plain
@@ -132,7 +132,7 @@ class SQLiteStore:
             for id_, expires_at, info in self._read(lambda reader: reader.all(sql.SESSION_ALL))
         )
 
-    async def take_over(self, gone: Collection[str] = (), *, keep: str = "") -> int:
+    async def take_over(self, gone: Collection[str] = (), *, keep: Collection[str] = ()) -> int:
         return await self._writer.submit(lambda tx: housekeeping.take_over(tx, gone, keep, self._clock()))
 
     async def claim(self, session_id: str, demands: Sequence[Demand], limit: int) -> tuple[Claim, ...]:
@@ -187,11 +187,13 @@ class SQLiteStore:
     async def inspect(self, task_id: str) -> Inspection:
         return self._read_at_once(lambda reader: operators.inspect(reader, task_id))
 
-    async def queues(self) -> tuple[Queue, ...]:
-        return self._read(lambda reader: operators.queues(reader, self._clock()))
+    async def loads(self) -> tuple[Load, ...]:
+        return self._read(lambda reader: operators.loads(reader, self._clock()))
 
-    async def backlog(self, most: int) -> Mapping[str, int]:
-        return self._read(lambda reader: operators.backlog(reader, most, self._clock()))
+    async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
+        if tenant is None:
+            return self._read(lambda reader: operators.backlog(reader, most, self._clock()))
+        return self._read(lambda reader: operators.backlog_of(reader, most, tenant, self._clock()))
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
     # The look comes first and costs an index probe; without it an idle server would begin a transaction every second.

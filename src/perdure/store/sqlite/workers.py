@@ -27,6 +27,8 @@ def record(
     shared.hold(tx, claim)
     timed = waiting.timed(entry, wake_in_ms, now)
     shared.write(tx, claim.seq, timed, value)
+    if timed.minds_cancel:
+        tx.run(sql.RUN_MIND, claim.seq)
     if note is not None:
         shared.note(tx, claim.seq, Event(now, EventKind.STEP_RETRY, note))
     return timed
@@ -43,17 +45,20 @@ def park(
     task = shared.held(tx, claim)
     before = shared.questions(tx, claim.seq)
     asked, begun = inputs.admit(before, waits.asked, now), waiting.begun(waits, now)
-    questions = {**before, **asked}
+    turned = inputs.turned({**before, **asked}, waits.asked)
+    questions = {**before, **asked, **turned}
     journal = Journal({**_entries(tx, claim.seq, waits.places), **begun}, questions)
     due_at = waiting.due_at(waits, journal, now, cancelled=task.cancel_requested)
     ready = due_at is not None and not policy.is_timer(due_at)
-    event = lifecycle.on_park(task, inputs.outstanding(questions), ready=ready, minded=waits.minds_cancel)
+    event = lifecycle.on_park(task, inputs.awaited(questions), ready=ready, minded=waits.minds_cancel)
     if isinstance(event, lifecycle.Finish):
         return shared.apply(tx, task, event, now)
     tx.run(sql.RUN_PARK, due_at, int(waits.minds_cancel), claim.seq)
     for place, entry in begun.items():
         shared.write(tx, claim.seq, entry, values[place])
     _ask(tx, claim.seq, asked, len(before), requests)
+    for key, question in turned.items():
+        tx.run(sql.INPUT_TURN, int(question.awaited), claim.seq, key)
     if event is not None:
         return shared.apply(tx, task, event, now)
     if ready:
@@ -63,7 +68,7 @@ def park(
 
 def _entries(tx: Transaction, seq: int, places: Collection[str]) -> dict[str, Entry]:
     """Those that are waited for, of what may be thousands."""
-    return rows.entries(tx.all(sql.STEP_AT, seq, encode([*places]))) if places else {}
+    return rows.entries(tx.all(sql.ENTRY_AT, seq, encode([*places]))) if places else {}
 
 
 def _ask(tx: Transaction, seq: int, asked: Questions, first: int, requests: Mapping[str, str]) -> None:
@@ -78,25 +83,28 @@ def finish(tx: Transaction, claim: Claim, outcome: Outcome, now: int) -> Task:
 
 def release(tx: Transaction, claim: Claim, now: int) -> None:
     task = shared.held(tx, claim)
-    shared.free(tx, task, lifecycle.on_free(task), now)
+    shared.free(tx, task, lifecycle.on_free(task, minded=shared.minds(tx, claim.seq)), now)
 
 
 def retry(tx: Transaction, claim: Claim, delay_ms: int, note: str, failed: Collection[str], now: int) -> Task:
     task = shared.held(tx, claim)
-    end = lifecycle.on_free(task)
+    minded = not claim.task.cancel_requested and shared.minds(tx, claim.seq)
+    end = lifecycle.on_free(task, minded=minded)
     if end is not None:
         return shared.apply(tx, task, end, now)
     tx.run(sql.RUN_FREE, now + delay_ms, 1, 0, claim.seq)
     if failed:
         _undo(tx, claim.seq, failed)
     shared.note(tx, claim.seq, Event(now, EventKind.RETRY, note))
+    if task.cancel_requested and shared.wake(tx, claim.seq, now):
+        shared.announce(tx, task, runnable=True)
     return task
 
 
 def _undo(tx: Transaction, seq: int, failed: Collection[str]) -> None:
     """Forget the steps that failed and what came after them; what was answered stays answered."""
-    places = {place for (place,) in tx.all(sql.STEP_PLACES, seq)}
+    places = {place for (place,) in tx.all(sql.ENTRY_PLACES, seq)}
     places |= {question.place for question in shared.questions(tx, seq).values() if question.place is not None}
     gone: list[JSON] = [*frozenset[str]().union(*(undone(places, place) for place in failed))]
-    tx.run(sql.STEP_UNDO, seq, encode(gone))
+    tx.run(sql.ENTRY_UNDO, seq, encode(gone))
     tx.run(sql.INPUT_UNPLACE, seq, encode(gone))

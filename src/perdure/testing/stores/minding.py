@@ -1,10 +1,13 @@
 """Cancelling a task whose code has something to do about it: it waits for work elsewhere, which is to stop as well."""
 
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
 import pytest
 
 from perdure.domain import timeline
 from perdure.domain.journal import EntryState, Waits
-from perdure.domain.model import Change, Status
+from perdure.domain.model import Change, Claim, Status
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
 
@@ -15,11 +18,15 @@ from .support import (
     NOW,
     TOKEN,
     Changes,
+    Worker,
     asks,
     both,
     elsewhere,
+    external,
     hire,
+    new_task,
     running,
+    step,
     take,
     waiting,
 )
@@ -100,27 +107,115 @@ async def test_it_is_cancelled_when_its_code_waits_on_and_no_longer_minds(store:
     assert (await store.park(again, elsewhere())).status is Status.CANCELLED
 
 
-async def test_it_is_cancelled_when_its_worker_gives_it_back(store: Store) -> None:
-    claim = await waiting(store, MINDS)
-    await store.request_cancel(ADA, claim.task.id)
-    await store.release(await (await hire(store)).claim_one())
-    assert (await store.get(ADA, claim.task.id)).status is Status.CANCELLED
+Leave = Callable[[Store, VirtualClock, Worker, Claim], Awaitable[object]]
 
 
-async def test_it_is_cancelled_when_its_worker_dies(store: Store, clock: VirtualClock) -> None:
-    claim = await waiting(store, MINDS)
-    await store.request_cancel(ADA, claim.task.id)
-    await (await hire(store)).claim_one()
+async def _release(store: Store, clock: VirtualClock, worker: Worker, claim: Claim) -> None:
+    await store.release(claim)
+
+
+async def _close(store: Store, clock: VirtualClock, worker: Worker, claim: Claim) -> None:
+    await store.close_session(worker.session)
+
+
+async def _die(store: Store, clock: VirtualClock, worker: Worker, claim: Claim) -> None:
     clock.advance(LEASE)
     await store.take_over()
+
+
+async def _overrun(store: Store, clock: VirtualClock, worker: Worker, claim: Claim) -> None:
+    clock.advance(6_000)
+    await store.free_overdue(10, late_ms=0)
+
+
+async def _retry(store: Store, clock: VirtualClock, worker: Worker, claim: Claim) -> None:
+    await store.retry(claim, 1_000, "no")
+
+
+leaving = pytest.mark.parametrize("leave", [_release, _close, _die, _overrun, _retry])
+
+
+async def _heard(store: Store, claim: Claim) -> None:
+    """Somebody may run the task at once, and hears that it is to stop."""
+    again = await take(store)
+    assert again is not None
+    assert (again.seq, again.task.status, again.task.cancel_requested) == (claim.seq, Status.WORKING, True)
+
+
+@leaving
+async def test_what_its_code_minds_outlives_the_worker_that_held_it(
+    store: Store, clock: VirtualClock, changes: Changes, leave: Leave
+) -> None:
+    claim = await waiting(store, MINDS, new_task(timeout_ms=5_000))
+    await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, None)
+    worker = await hire(store)
+    await leave(store, clock, worker, await worker.claim_one())
+    changes.clear()
+    task = await store.request_cancel(ADA, claim.task.id)
+    assert (task.status, task.cancel_requested) == (Status.WORKING, True)
+    assert changes == [Change(task.id, task.seq, Status.WORKING, runnable=True, cancel=True)]
+    await _heard(store, claim)
+
+
+@leaving
+async def test_a_request_that_its_worker_did_not_live_to_hear_is_heard_by_the_next(
+    store: Store, clock: VirtualClock, changes: Changes, leave: Leave
+) -> None:
+    claim = await waiting(store, MINDS, new_task(timeout_ms=5_000))
+    await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, None)
+    worker = await hire(store)
+    again = await worker.claim_one()
+    await store.request_cancel(ADA, claim.task.id)
+    changes.clear()
+    await leave(store, clock, worker, again)
+    assert changes == [Change(claim.task.id, claim.seq, Status.WORKING, runnable=True)]
+    await _heard(store, claim)
+
+
+@pytest.mark.parametrize("leave", [_release, _close, _die, _overrun])
+async def test_a_run_that_was_woken_for_the_request_and_did_not_come_to_its_end_is_woken_again(
+    store: Store, clock: VirtualClock, leave: Leave
+) -> None:
+    claim = await waiting(store, MINDS, new_task(timeout_ms=5_000))
+    await store.request_cancel(ADA, claim.task.id)
+    worker = await hire(store)
+    await leave(store, clock, worker, await worker.claim_one())
+    await _heard(store, claim)
+
+
+async def test_a_run_that_was_woken_for_the_request_has_no_other_attempt(store: Store) -> None:
+    claim = await waiting(store, MINDS)
+    await store.request_cancel(ADA, claim.task.id)
+    task = await store.retry(await (await hire(store)).claim_one(), 1_000, "no")
+    assert task.status is Status.CANCELLED
+
+
+async def test_a_run_that_kills_its_workers_is_not_woken_for_ever(store: Store, clock: VirtualClock) -> None:
+    claim = await waiting(store, MINDS, new_task(max_attempts=1))
+    await store.request_cancel(ADA, claim.task.id)
+    worker = await hire(store)
+    await _die(store, clock, worker, await worker.claim_one())
     assert (await store.get(ADA, claim.task.id)).status is Status.CANCELLED
 
 
-async def test_a_run_minds_only_while_it_is_parked(store: Store) -> None:
-    claim = await waiting(store, MINDS)
-    await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, None)
-    again = await (await hire(store)).claim_one()
-    await store.release(again)
+@leaving
+async def test_a_run_minds_from_when_it_recorded_work_that_is_to_be_told(
+    store: Store, clock: VirtualClock, leave: Leave
+) -> None:
+    await store.create(new_task(timeout_ms=5_000))
+    worker = await hire(store)
+    claim = await worker.claim_one()
+    await store.record(claim, replace(external(), value={"token": TOKEN, "tell": True}))
+    await store.record(claim, step("1"))
+    await leave(store, clock, worker, claim)
+    assert (await store.request_cancel(ADA, claim.task.id)).status is Status.WORKING
+    await _heard(store, claim)
+
+
+async def test_work_that_can_not_be_told_is_nothing_to_mind(store: Store) -> None:
+    claim = await running(store)
+    await store.record(claim, external())
+    await store.release(claim)
     assert (await store.request_cancel(ADA, claim.task.id)).status is Status.CANCELLED
 
 

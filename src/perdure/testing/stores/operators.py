@@ -6,7 +6,7 @@ from perdure.domain import timeline
 from perdure.domain.errors import TaskNotFound
 from perdure.domain.journal import EntryState, Journal, Waits
 from perdure.domain.model import Owner
-from perdure.domain.timeline import KEPT, Event, EventKind, Inspection, Queue, RunState
+from perdure.domain.timeline import KEPT, Event, EventKind, Inspection, Load, RunState
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
 
@@ -156,9 +156,9 @@ async def test_the_newest_events_are_kept_and_no_more(store: Store) -> None:
 
 
 async def test_an_empty_store_has_no_queues(store: Store) -> None:
-    assert await store.queues() == ()
+    assert await store.loads() == ()
     await store.finish(await running(store), DONE)
-    assert await store.queues() == ()
+    assert await store.loads() == ()
 
 
 async def test_queues_say_what_is_ready_held_and_waiting_of_each_handler(store: Store, clock: VirtualClock) -> None:
@@ -168,33 +168,33 @@ async def test_queues_say_what_is_ready_held_and_waiting_of_each_handler(store: 
     await store.create(new_task("a"))
     clock.advance(5)
     (held,) = await (await hire(store)).claim(1, "tools/call:a")
-    assert await store.queues() == (
-        Queue("tools/call:a", ready=0, held=1, waiting=0, oldest_ms=None),
-        Queue("tools/call:b", ready=2, held=0, waiting=0, oldest_ms=15),
+    assert await store.loads() == (
+        Load("tools/call:a", ready=0, held=1, waiting=0, oldest_ms=None),
+        Load("tools/call:b", ready=2, held=0, waiting=0, oldest_ms=15),
     )
     await store.finish(held, DONE)
-    assert [queue.handler for queue in await store.queues()] == ["tools/call:b"]
+    assert [queue.handler for queue in await store.loads()] == ["tools/call:b"]
 
 
 @pytest.mark.parametrize("waits", [asks(name=NAME), sleep(60_000), elsewhere()], ids=["answer", "time", "elsewhere"])
 async def test_a_parked_run_is_waiting(store: Store, waits: Waits) -> None:
     await waiting(store, waits)
-    assert await store.queues() == (Queue(HANDLER, ready=0, held=0, waiting=1, oldest_ms=None),)
+    assert await store.loads() == (Load(HANDLER, ready=0, held=0, waiting=1, oldest_ms=None),)
 
 
 async def test_a_run_that_waits_for_its_next_attempt_is_waiting(store: Store) -> None:
     await store.retry(await running(store), 1_000, "no")
-    assert await store.queues() == (Queue(HANDLER, ready=0, held=0, waiting=1, oldest_ms=None),)
+    assert await store.loads() == (Load(HANDLER, ready=0, held=0, waiting=1, oldest_ms=None),)
 
 
 async def test_a_timer_whose_instant_has_come_is_ready_since_then(store: Store, clock: VirtualClock) -> None:
     await waiting(store, sleep(1_000))
     clock.advance(1_007)
-    queue = Queue(HANDLER, ready=1, held=0, waiting=0, oldest_ms=7)
-    assert await store.queues() == (queue,)
+    queue = Load(HANDLER, ready=1, held=0, waiting=0, oldest_ms=7)
+    assert await store.loads() == (queue,)
     worker = await hire(store)
     assert await worker.claim(1, "tools/call:other") == ()
-    assert await store.queues() == (queue,)
+    assert await store.loads() == (queue,)
 
 
 async def test_a_run_is_ready_since_it_was_woken(store: Store, clock: VirtualClock) -> None:
@@ -202,14 +202,14 @@ async def test_a_run_is_ready_since_it_was_woken(store: Store, clock: VirtualClo
     clock.advance(1_000)
     await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, None)
     clock.advance(3)
-    assert await store.queues() == (Queue(HANDLER, ready=1, held=0, waiting=0, oldest_ms=3),)
+    assert await store.loads() == (Load(HANDLER, ready=1, held=0, waiting=0, oldest_ms=3),)
 
 
 async def test_nothing_has_been_ready_for_less_than_no_time(store: Store, clock: VirtualClock) -> None:
     """The clock was a day ahead, and has been set right."""
     await store.create(new_task())
     clock.advance(-86_400_000)
-    assert await store.queues() == (Queue(HANDLER, ready=1, held=0, waiting=0, oldest_ms=0),)
+    assert await store.loads() == (Load(HANDLER, ready=1, held=0, waiting=0, oldest_ms=0),)
 
 
 # -- backlog -----------------------------------------------------------------------------------------------------------
@@ -246,6 +246,16 @@ async def test_no_more_are_counted_in_all_than_is_asked_for(store: Store, most: 
     assert all(0 < count <= {"a": 3, "b": 1, "c": 2}[tenant] for tenant, count in counted.items())
 
 
+async def test_the_backlog_of_one_tenant_counts_no_other_tenants(store: Store, clock: VirtualClock) -> None:
+    await waiting(store, sleep(1_000), new_task(owner=Owner("b", "ada")))
+    await fill(store, a=3, b=2, c=1)
+    await store.create(new_task("other", owner=Owner("b", "bob")))
+    await store.create(new_task("third", owner=Owner("c", "bob")))
+    assert [await store.backlog(100, tenant) for tenant in ("a", "b", "z")] == [{"a": 3}, {"b": 3}, {}]
+    clock.advance(1_000)
+    assert [await store.backlog(most, "b") for most in (0, 1, 3, 100)] == [{}, {"b": 1}, {"b": 3}, {"b": 4}]
+
+
 async def test_operators_change_nothing(store: Store, clock: VirtualClock, changes: Changes) -> None:
     claim = await running(store)
     await store.record(claim, external())
@@ -253,7 +263,7 @@ async def test_operators_change_nothing(store: Store, clock: VirtualClock, chang
     clock.advance(1_000)
     changes.clear()
     before = await store.inspect(claim.task.id)
-    await store.queues()
+    await store.loads()
     await store.backlog(10)
     assert await store.inspect(claim.task.id) == before
     assert changes == []

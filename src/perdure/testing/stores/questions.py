@@ -18,6 +18,7 @@ from .support import (
     Changes,
     asks,
     both,
+    hire,
     parked,
     sleep,
     take,
@@ -216,3 +217,63 @@ async def test_open_questions_are_told_to_the_owner_only(store: Store) -> None:
     claim = await parked(store, name=NAME)
     with pytest.raises(TaskNotFound):
         await store.open_questions(BOB, claim.task.id)
+
+
+# -- left behind -------------------------------------------------------------------------------------------------------
+
+
+async def left_behind(store: Store, clock: VirtualClock) -> Claim:
+    """A task that waits for the answer to `age`, and whose code asked for `name` before and went on without it."""
+    claim = await waiting(store, both(asks(name=NAME), sleep(1_000)))
+    clock.advance(1_000)
+    await store.park(await (await hire(store)).claim_one(), asks(age=AGE))
+    return claim
+
+
+async def test_a_question_that_nobody_waits_for_any_more_is_not_shown_and_holds_nothing_up(
+    store: Store, clock: VirtualClock, changes: Changes
+) -> None:
+    claim = await left_behind(store, clock)
+    task = await store.get(ADA, claim.task.id)
+    assert (task.status, [question.key for question in task.inputs]) == (Status.INPUT_REQUIRED, ["age"])
+    assert task == (await store.inspect(task.id)).task
+    changes.clear()
+    assert (await store.answer(ADA, task.id, {"age": 7})).status is Status.WORKING
+    assert changes == [Change(task.id, task.seq, Status.WORKING, runnable=True)]
+    assert await take(store) is not None
+
+
+async def test_a_question_that_was_left_behind_stays_open_and_its_answer_is_kept(
+    store: Store, clock: VirtualClock
+) -> None:
+    claim = await left_behind(store, clock)
+    assert [each.key for each in await store.open_questions(ADA, claim.task.id)] == ["name", "age"]
+    task = await store.answer(ADA, claim.task.id, {"name": "Ada"})
+    assert (task.status, [question.key for question in task.inputs]) == (Status.INPUT_REQUIRED, ["age"])
+    assert await take(store) is None
+    questions = (await store.journal(claim)).questions
+    assert [(each.key, each.awaited, each.response) for each in questions.values()] == [
+        ("name", False, "Ada"),
+        ("age", True, None),
+    ]
+
+
+async def test_a_question_that_the_code_comes_by_again_is_waited_for_again(store: Store, clock: VirtualClock) -> None:
+    claim = await left_behind(store, clock)
+    await store.answer(ADA, claim.task.id, {"age": 7})
+    again = await (await hire(store)).claim_one()
+    task = await store.park(again, asks(name=NAME))
+    assert (task.status, [question.key for question in task.inputs]) == (Status.INPUT_REQUIRED, ["name"])
+    assert await store.get(ADA, task.id) == task
+    assert (await store.answer(ADA, task.id, {"name": "Ada"})).status is Status.WORKING
+
+
+async def test_a_run_that_waits_for_no_answer_is_not_shown_as_waiting_for_one(
+    store: Store, clock: VirtualClock
+) -> None:
+    claim = await waiting(store, both(asks(name=NAME), sleep(1_000)))
+    clock.advance(1_000)
+    task = await store.park(await (await hire(store)).claim_one(), sleep(1_000, "1"))
+    assert (task.status, task.inputs) == (Status.WORKING, ())
+    assert (await store.answer(ADA, claim.task.id, {"name": "Ada"})).status is Status.WORKING
+    assert await take(store) is None

@@ -149,7 +149,7 @@ async def test_a_task_that_was_asked_to_cancel_meanwhile_is_cancelled_instead(st
 
 async def test_a_task_that_waits_for_its_next_attempt_is_cancelled_at_once(store: Store) -> None:
     claim = await running(store)
-    await store.park(claim, elsewhere(ms=0, minds_cancel=True))
+    await store.park(claim, elsewhere(ms=0))
     again = await (await hire(store)).claim_one()
     await store.retry(again, 1_000, "no")
     assert (await store.request_cancel(ADA, claim.task.id)).status is Status.CANCELLED

@@ -155,10 +155,17 @@ async def test_takeover_leaves_waiting_tasks_and_their_questions_alone(store: St
     assert await store.get(ADA, claim.task.id) == before
 
 
+async def test_several_sessions_may_be_left_alone(store: Store, clock: VirtualClock) -> None:
+    sessions = [(await store.open_session(10, {})).id for _ in range(3)]
+    clock.advance(10)
+    await store.take_over([sessions[2]], keep=sessions[:2])
+    assert sorted(session.id for session, _ in await store.sessions()) == sorted(sessions[:2])
+
+
 async def test_the_callers_own_session_is_never_taken_over(store: Store, clock: VirtualClock) -> None:
     own, other = await store.open_session(10, {}), await store.open_session(10, {})
     clock.advance(10)
-    await store.take_over([own.id], keep=own.id)
+    await store.take_over([own.id], keep=[own.id])
     assert [session.id for session, _ in await store.sessions()] == [own.id]
     assert other.id != own.id
 

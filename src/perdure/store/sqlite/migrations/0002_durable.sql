@@ -5,12 +5,13 @@ ALTER TABLE task ADD COLUMN idem_digest TEXT;
 
 CREATE UNIQUE INDEX task_idem ON task (tenant, principal, idem_key) WHERE idem_key IS NOT NULL;
 
--- Where in the code a question was asked, and until when it stays open.
+-- Where in the code a question was asked, until when it stays open, and whether the run waits for it.
 ALTER TABLE input ADD COLUMN place TEXT;
 ALTER TABLE input ADD COLUMN deadline INTEGER;
+ALTER TABLE input ADD COLUMN awaited INTEGER NOT NULL DEFAULT 1;
 
 -- What the code of a task has done so far: the journal. value: JSON; it grows as large as one result may.
-CREATE TABLE step (
+CREATE TABLE entry (
     task_seq INTEGER NOT NULL,
     place    TEXT    NOT NULL,
     verb     TEXT    NOT NULL,

@@ -1,0 +1,56 @@
+"""How the log of a program of ours looks: one format, on standard error, whatever else is installed.
+
+The SDK configures logging whenever a server is made, by what it finds there: for terminals if there is `rich`, and by
+the message alone if there is not. A log that is kept needs more and always the same, so that takes its place. What the
+program itself configured stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any, cast
+
+__all__ = ["configure"]
+
+
+class _Lines(logging.Formatter):
+    """Times as `perdure inspect` writes them, so that a task's timeline and the log can be laid side by side."""
+
+    converter = time.gmtime
+    default_time_format = "%Y-%m-%d %H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def configure() -> None:
+    """Give the log its format, unless the program did. To be called once the server is there; levels stay as they are.
+
+    A program that has done exactly what the SDK does can't be told from it.
+    """
+    root = logging.getLogger()
+    if not root.handlers:
+        root.setLevel(logging.INFO)
+    elif len(root.handlers) != 1 or not _is_the_sdks(root.handlers[0]):
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines())
+    for before in tuple(root.handlers):
+        root.removeHandler(before)
+        before.close()
+    root.addHandler(handler)
+
+
+def _is_the_sdks(handler: logging.Handler) -> bool:
+    """Whether it is what the SDK makes: one that writes bare messages to standard error, by `rich` or without."""
+    if handler.formatter is None or handler.formatter.datefmt is not None:
+        return False
+    if handler.format(logging.makeLogRecord({"msg": "as it is"})) != "as it is":
+        return False
+    if type(handler) is logging.StreamHandler:
+        return cast("Any", handler).stream is sys.stderr
+    on_stderr = getattr(getattr(handler, "console", None), "stderr", False) is True
+    return type(handler).__module__.startswith("rich.") and on_stderr and hasattr(handler, "rich_tracebacks")

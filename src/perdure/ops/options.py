@@ -1,0 +1,64 @@
+"""The options of the commands that serve and work, and of programs that end in `perdure.serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+__all__ = ["served_queues", "serving", "store", "working"]
+
+CommandT = TypeVar("CommandT", bound=Callable[..., None])
+
+store = click.option("--store", help="Store URL, instead of what the program says: sqlite:///tasks.db")
+
+
+def serving(command: CommandT) -> CommandT:
+    """The options of every command that serves."""
+    options = [
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+        click.option(
+            "--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on."
+        ),
+        store,
+        click.option("--worker/--no-worker", default=None, help="Run tasks in this process, or only serve requests."),
+        click.option("--stdio", is_flag=True, help="Speak MCP over standard input and output instead of HTTP."),
+        click.option(
+            "--allow-anonymous",
+            is_flag=True,
+            help="Listen beyond this machine though the server has no authentication.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def working(command: CommandT) -> CommandT:
+    """The options of every command that runs tasks: how many at once, and which."""
+    command = click.option(
+        "--queue",
+        "queues",
+        multiple=True,
+        metavar="NAME[=N]",
+        help="Run the tasks of this queue, N at once at most; may be given again. All queues without it.",
+    )(command)
+    return click.option("--concurrency", type=click.IntRange(1), help="How many tasks to run at once.")(command)
+
+
+def served_queues(given: tuple[str, ...]) -> dict[str, int | None]:
+    """What `--queue` says: each queue with its bound; empty for all of them.
+
+    Raises:
+        BadParameter: it can't be read.
+    """
+    served: dict[str, int | None] = {}
+    for each in given:
+        name, bounded, most = each.partition("=")
+        if not name or (bounded and not (most.isdecimal() and most.isascii() and int(most))):
+            raise click.BadParameter(f"write NAME or NAME=N, with N at least 1, not {each!r}", param_hint="--queue")
+        if name in served:
+            raise click.BadParameter(f"{name!r} is there twice", param_hint="--queue")
+        served[name] = int(most) if bounded else None
+    return served

@@ -1,0 +1,49 @@
+"""The log of a program of ours has one format, unless the program has one of its own."""
+
+import re
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+PROGRAM: Final = """\
+import logging, sys
+sys.modules.update(dict.fromkeys({missing!r}))
+{before}
+from mcp.server.mcpserver import MCPServer
+from perdure.ops import logs
+MCPServer("small")
+logs.configure()
+logging.getLogger("perdure.tests").warning("it %s", "rains")
+logging.getLogger("perdure.tests").debug("not this")
+"""
+OURS: Final = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z WARNING perdure\.tests: it rains\n"
+
+
+def logged(before: str = "", missing: tuple[str, ...] = ()) -> str:
+    command = [sys.executable, "-c", PROGRAM.format(before=before, missing=missing)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not done.stdout
+    return done.stderr
+
+
+@pytest.mark.parametrize("missing", [(), ("rich.console", "rich.logging")], ids=["as installed", "without rich"])
+def test_a_line_says_when_how_bad_and_who(missing: tuple[str, ...]) -> None:
+    assert re.fullmatch(OURS, logged(missing=missing))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "logging.basicConfig(format='mine %(message)s')",
+        "logging.basicConfig(format='mine %(message)s', handlers=[logging.StreamHandler(sys.stderr)])",
+    ],
+)
+def test_what_the_program_configured_stays(how: str) -> None:
+    assert logged(how) == "mine it rains\n"
+
+
+def test_so_do_several_handlers() -> None:
+    how = "logging.basicConfig(format='%(message)s', handlers=[logging.StreamHandler(), logging.NullHandler()])"
+    assert logged(how) == "it rains\n"
