@@ -47,7 +47,9 @@ def _as_interrupt(*_: object) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     told = settings(arguments)
-    # As Ctrl-C: the storm is unwound, and with it everything that it started.
+    # As Ctrl-C: the storm is unwound, and with it everything that it started. Ctrl-C itself is said as well, since a
+    # shell that starts a program in the background has it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         print(f"again with: python -m chaos --seed {told.seed}", file=sys.stderr, flush=True)

@@ -5,9 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from perdure.domain.errors import ConfigurationError
-from perdure.domain.model import Completed, JSONObject, Outcome, Status
+from perdure.domain.errors import ConfigurationError, StepFailed
+from perdure.domain.model import JSON, Completed, JSONObject, Outcome, Status
 from perdure.engine.run import Parked, Run, Stop
+from perdure.engine.steps import Step, step
 from perdure.store.base import Store
 from tests.engine.support import Stage, answer, ask, done, value
 from tests.store.support import ADA, NAME
@@ -71,6 +72,9 @@ async def test_nor_when_the_run_has_to_make_way(store: Store, why: Stop) -> None
 async def test_steps_of_the_clean_up_after_a_cancellation_run_and_are_not_on_record(store: Store) -> None:
     reached, ran = asyncio.Event(), list[str]()
 
+    async def fails() -> JSON:
+        raise ZeroDivisionError
+
     async def work(run: Run, params: JSONObject) -> Outcome:
         try:
             await value(run, "before")
@@ -78,6 +82,8 @@ async def test_steps_of_the_clean_up_after_a_cancellation_run_and_are_not_on_rec
             await asyncio.Event().wait()
         finally:
             ran.append(str(await value(run, "undo", "undone")))
+            with pytest.raises(StepFailed, match="ZeroDivisionError"):
+                await step(run, Step("fails", fails))
             await run.gather([value(run, "side"), value(run, "by side")])
         return done()
 

@@ -95,11 +95,9 @@ async def step(run: Run, what: Step) -> JSON:
 async def _just_run(run: Run, what: Step) -> JSON:
     """A step of the clean-up after a cancellation: once, and not on record."""
     try:
-        with run.inside(what.name):
-            value = await _bounded(what)
-    except LeaseLost:
-        raise
-    except Exception as error:  # the boundary around the author's code
+        value = await _called(run, what)
+    except _Raised as raised:
+        error = raised.error
         described = failure(type(error).__name__, str(error), what.describe(error))
         raise error_of(Entry("", Verb.STEP, what.name, EntryState.FAILED, described)) from error
     return decode(_encoded(run, what.name, what.keep(value)))
@@ -115,16 +113,20 @@ class _Raised(Exception):
 async def _try(run: Run, place: str, what: Step) -> JSON:
     if what.at_most_once:
         await run.record(Entry(place, Verb.STEP, what.name, EntryState.STARTED))
+    value = await _called(run, what)
+    text = _encoded(run, what.name, what.keep(value))
+    await run.record(Entry(place, Verb.STEP, what.name, EntryState.DONE, decode(text)))
+    return decode(text)
+
+
+async def _called(run: Run, what: Step) -> Any:
     try:
         with run.inside(what.name):
-            value = await _bounded(what)
+            return await _bounded(what)
     except LeaseLost:
         raise
     except Exception as error:  # the boundary around the author's code
         raise _Raised(error) from error
-    text = _encoded(run, what.name, what.keep(value))
-    await run.record(Entry(place, Verb.STEP, what.name, EntryState.DONE, decode(text)))
-    return decode(text)
 
 
 async def _bounded(what: Step) -> Any:
