@@ -159,6 +159,7 @@ class Run:
             InputKeyReused: a key stands for another question already.
             JournalMismatch: something else was done here before.
             ConfigurationError: this is inside a step.
+            asyncio.CancelledError: the run is to end, so it asks nothing more.
         """
         replay = await self._load()
         line = self._line_for(Verb.ASK)
@@ -275,7 +276,7 @@ class Run:
         Raises:
             JournalMismatch: something else was done here before.
             LimitExceeded: the name is too long, or the journal is full.
-            ConfigurationError: this is inside a step.
+            ConfigurationError, Parked, asyncio.CancelledError: no verb may be used here now (`_line_for`).
         """
         if len(name) > self.limits.step_name:
             raise LimitExceeded(
