@@ -4,8 +4,9 @@ The theory. A task is created `working`. It leaves that status for `input_requir
 and can't go on, comes back when every question that it waits for is answered or there is another reason to go on (a
 time has come, work elsewhere is over, it is to hear of its cancellation), and ends in one of three terminal statuses.
 Terminal means terminal: no event has an arrow out of there, so whichever terminal write commits first wins and all
-later ones learn that they lost. A request to cancel is not a status: it is an intent that is stored beside it (`cancel_requested`), and
-what the work then does decides where the task ends (the specification calls this cooperative).
+later ones learn that they lost. A request to cancel is not a status: it is an intent that is stored beside it
+(`cancel_requested`), and what the work then does decides where the task ends (the specification calls this
+cooperative).
 
 The machine is the table `TRANSITIONS`; `apply` is its only interpreter. The property tests are made from the table,
 and so are the drawing and the arrows of `docs/state_machine.md`. Stores call `apply` inside their transactions; none of
