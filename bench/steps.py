@@ -109,7 +109,7 @@ class App:
 async def running(path: Path) -> AsyncGenerator[App]:
     """An app with its worker at work."""
     app = App(path)
-    async with app.tasks.working(app.mcp):
+    async with app.tasks.assembly.working(app.mcp):
         yield app
 
 

@@ -5,6 +5,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.databases import database, empty_database, migrated, pgbouncer, postgres
+
+__all__ = ["anyio_backend", "database", "empty_database", "migrated", "pgbouncer", "postgres"]
+
 # The machines that run this have two shared cores, so a deadline per example would report the neighbours. In CI the
 # examples are the same on each run: a submission is judged by its own change, and the search for new counterexamples
 # belongs to a developer's machine, where `HYPOTHESIS_PROFILE=thorough` widens it.

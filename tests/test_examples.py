@@ -236,7 +236,7 @@ async def test_the_page_counts_the_crashes_that_are_played() -> None:
 
 async def test_code_that_changed_without_a_version_is_the_error_that_the_page_shows() -> None:
     module = example("versions")
-    handlers = module.tasks.handlers
+    handlers = module.tasks.assembly.catalog.handlers
     now, handlers["tools/call:article@2"] = handlers["tools/call:article@2"], handlers["tools/call:article"]
     async with Harness(module.tasks) as harness:
         task = await harness.call("article", {"topic": "tea"})
@@ -250,7 +250,7 @@ async def test_code_that_changed_without_a_version_is_the_error_that_the_page_sh
 
 
 def test_tools_say_where_they_belong() -> None:
-    handlers = example("queues").tasks.handlers
+    handlers = example("queues").tasks.assembly.catalog.handlers
     placed = {name.removeprefix("tools/call:"): handler.placement for name, handler in handlers.items()}
     assert {name: (each.queue, each.priority, each.concurrency) for name, each in placed.items()} == {
         "train": ("slow", 0, 2),

@@ -18,6 +18,8 @@ FOR_JSONSCHEMA = {"rfc3339_validator", "rfc3986_validator"}
 """Dependencies that only jsonschema imports, once it finds them."""
 SUITE = SRC / "testing" / "stores"
 """The conformance suite for stores, which alone may need pytest (`perdure[testing]`)."""
+POSTGRES = SRC / "store" / "postgres"
+"""The backend that alone may need its driver (`perdure[postgres]`)."""
 
 
 def modules(room: str = "") -> list[Path]:
@@ -58,13 +60,19 @@ def test_no_room_imports_the_public_surface_which_is_made_of_the_rooms(path: Pat
 def test_the_dependencies_are_what_is_imported() -> None:
     project = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text())["project"]
     declared = {re.sub(r"[<>=\[ ].*", "", each).replace("-", "_") for each in project["dependencies"]}
-    assert packages(path for path in modules() if path.parent != SUITE) == declared - FOR_JSONSCHEMA
+    assert packages(path for path in modules() if path.parent not in (SUITE, POSTGRES)) == declared - FOR_JSONSCHEMA
 
 
 def test_the_suite_for_stores_is_what_the_extra_is_for() -> None:
     extras = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert packages(SUITE.glob("*.py")) == {"pytest"}
     assert [name.partition(">")[0] for name in extras["testing"]] == ["pytest"]
+
+
+def test_the_postgresql_backend_is_what_the_extra_is_for() -> None:
+    extras = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert packages(POSTGRES.glob("*.py")) == {"asyncpg"}
+    assert [name.partition(">")[0] for name in extras["postgres"]] == ["asyncpg"]
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SRC)))

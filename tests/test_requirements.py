@@ -1,4 +1,4 @@
-"""`requirements.py` held against the tests: what it names exists, and no module of the wire is forgotten."""
+"""`requirements.py` held against the tests: what it names exists, and it forgets no module of wire and tools."""
 
 import ast
 from functools import cache
@@ -38,9 +38,9 @@ def test_every_requirement_is_shown_or_says_what_it_waits_for(requirement: Requi
     assert requirement.later is None or requirement.later in ROOMS
 
 
-def test_every_module_of_the_wire_is_named() -> None:
+def test_every_module_of_the_wire_and_of_the_tools_is_named() -> None:
     named = {name.partition("::")[0] for requirement in REQUIREMENTS for name in requirement.tests}
-    modules = {f"wire/{path.name}" for path in (TESTS / "wire").glob("test_*.py")}
+    modules = {f"{room}/{path.name}" for room in ("wire", "tools") for path in (TESTS / room).glob("test_*.py")}
     assert modules <= named
 
 

@@ -36,12 +36,12 @@ from perdure.domain.retry import Retry
 from perdure.ops.app import Tasks
 from perdure.ops.serve import serve
 from perdure.store.base import Store
-from perdure.wire.context import TaskContext
-from perdure.wire.external import ExternalWork, Finished
+from perdure.tools.context import TaskContext
+from perdure.tools.external import ExternalWork, Finished
+from perdure.tools.questions import Answer, Elicit, ElicitUrl, ListRoots, Sample
+from perdure.tools.sync_context import SyncTaskContext
 from perdure.wire.identity import Identify
 from perdure.wire.models import EXTENSION_VERSION
-from perdure.wire.questions import Answer, Elicit, ElicitUrl, ListRoots, Sample
-from perdure.wire.sync_context import SyncTaskContext
 
 __version__ = "0.1.0"
 

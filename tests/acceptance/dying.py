@@ -98,7 +98,7 @@ async def killed_within(folder: str, task: TaskContext) -> list[int]:
 
 async def work() -> None:
     """Work until a tool has come to its end, and let its task finish."""
-    async with tasks.working(mcp):
+    async with tasks.assembly.working(mcp):
         await over.wait()
 
 

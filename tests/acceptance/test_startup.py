@@ -179,12 +179,20 @@ def test_a_store_on_a_full_disk_is_refused(there: bool, tmp_path: Path) -> None:
     assert "the disk is full; make room" in line
 
 
-@pytest.mark.parametrize("url", ["postgres://there/tasks", "sqlite:///:memory:"])
+@pytest.mark.parametrize("url", ["mysql://there/tasks", "sqlite:///:memory:"])
 def test_a_url_that_names_no_store_is_refused(url: str, tmp_path: Path) -> None:
     port = free_port()
     line = refusal(tmp_path, *serving(port, url), port=port)
     assert "write sqlite:///tasks.db" in line
     assert not list(tmp_path.iterdir())
+
+
+def test_a_database_that_does_not_answer_is_refused_without_its_password(tmp_path: Path) -> None:
+    port = free_port()
+    line = refusal(tmp_path, *serving(port, "postgresql://ada:xyzzy@127.0.0.1:1/tasks"), port=port)
+    assert line.startswith("postgresql://ada@127.0.0.1:1/tasks does not answer (")
+    assert line.endswith("): start the server, or correct host and port")
+    assert "xyzzy" not in line
 
 
 def test_a_program_that_runs_itself_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -318,7 +326,7 @@ def test_a_module_that_can_not_be_loaded_is_refused_in_one_line(source: str, tmp
 def test_what_a_module_asks_of_perdure_in_vain_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(OWN_SERVER.format(store="tasks.db"))
     line = refusal(tmp_path, PERDURE, "serve", "server.py:mcp")
-    assert line == "server.py: 'tasks.db' names no store: write sqlite:///tasks.db"
+    assert line == "server.py: 'tasks.db' names no store: write sqlite:///tasks.db, or postgresql://user@host/database"
 
 
 def test_a_server_whose_lifespan_fails_has_failed(tmp_path: Path) -> None:

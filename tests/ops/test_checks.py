@@ -43,7 +43,7 @@ def test_the_options_reach_the_engine() -> None:
     tasks = Tasks(
         MemoryStore(), queues=["slow", "quick"], backlog=None, tenant_backlog=7, limits=limits, cleanup="3s", lease="2s"
     )
-    assert tasks.engine == Options(
+    assert tasks.assembly.options == Options(
         queues={"slow": None, "quick": None},
         backlog=None,
         tenant_backlog=7,
@@ -51,14 +51,14 @@ def test_the_options_reach_the_engine() -> None:
         cleanup_ms=3000,
         lease_ms=2000,
     )
-    assert Tasks(MemoryStore()).engine == Options(), "the defaults are the engine's own"
+    assert Tasks(MemoryStore()).assembly.options == Options(), "the defaults are the engine's own"
 
 
 def test_what_is_configured_later_replaces_what_the_program_says_and_nothing_else() -> None:
     tasks = Tasks(MemoryStore(), worker=False, concurrency=4, queues={"slow": 2})
     tasks.configure(worker=True)
-    assert tasks.engine == Options(worker=True, concurrency=4, queues={"slow": 2})
+    assert tasks.assembly.options == Options(worker=True, concurrency=4, queues={"slow": 2})
     tasks.configure(concurrency=9, queues={"quick": None})
-    assert tasks.engine == Options(worker=True, concurrency=9, queues={"quick": None})
+    assert tasks.assembly.options == Options(worker=True, concurrency=9, queues={"quick": None})
     with pytest.raises(ConfigurationError, match="concurrency is -1"):
         tasks.configure(concurrency=-1)

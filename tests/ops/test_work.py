@@ -74,7 +74,7 @@ def test_a_store_that_can_not_be_used_is_refused(tmp_path: Path) -> None:
     source = app(nowhere := tmp_path / "nowhere")
     assert f"the folder {nowhere} does not exist; create it first" in refusal(tmp_path, source)
     line = refusal(tmp_path, source, "--store", "mysql://me:secret@there/tasks")
-    assert line == "'mysql://there/tasks' names no store: write sqlite:///tasks.db"
+    assert line == "'mysql://there/tasks' names no store: write sqlite:///tasks.db, or postgresql://user@host/database"
 
 
 @pytest.mark.parametrize("lacking", [{"lifespan": ""}, {"entered": "if True"}], ids=["no lifespan", "another one"])

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from perdure.store.memory import MemoryStore
+from perdure.store.postgres import PostgresStore
 from perdure.store.sqlite import SQLiteStore
 from perdure.testing.stores import MakeStore, StoreSuite
 
@@ -19,3 +20,9 @@ class TestSQLiteStore(StoreSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> MakeStore:
         return lambda clock: SQLiteStore(f"sqlite:///{tmp_path / 'tasks.db'}", clock)
+
+
+class TestPostgresStore(StoreSuite):
+    @pytest.fixture
+    def make_store(self, database: str) -> MakeStore:
+        return lambda clock: PostgresStore(database, clock)

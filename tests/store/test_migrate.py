@@ -22,7 +22,7 @@ from perdure.domain.model import (
     Task,
 )
 from perdure.domain.policy import due_at_once
-from perdure.store.migrate import Migration, load, pending
+from perdure.store.migrate import Migration, Phase, due, load, pending
 from perdure.store.sqlite import SQLiteStore, schema
 from tests.store.support import ADA, AGE, BOB, DONE, LEASE, NAME, NOW, VirtualClock, hire
 
@@ -54,6 +54,26 @@ def test_files_that_are_no_migrations_are_left_alone(package: Path) -> None:
     for name in ("README.md", "1_short.sql", "0001_first.sql.bak", "0001 first.sql", "x0001_first.sql"):
         (package / name).touch()
     assert load("some_backend") == ()
+
+
+def test_the_name_of_a_file_may_say_its_phase(package: Path) -> None:
+    for name in ("0001_first.sql", "0002_pre_second.sql", "0003_post_third.sql", "0004_posture.sql"):
+        (package / name).write_text("SELECT 1;\n")
+    assert [str(migration) for migration in load("some_backend")] == [
+        "0001 first (pre)",
+        "0002 second (pre)",
+        "0003 third (post)",
+        "0004 posture (pre)",
+    ]
+
+
+def test_what_must_wait_waits_unless_it_is_asked_for_or_something_follows_that_must_not() -> None:
+    waiting, following = replace(TWO, phase=Phase.POST), replace(THREE, number=4, phase=Phase.POST)
+    assert due((), post=False) == due((), post=True) == ()
+    assert due((ONE, waiting), post=False) == (ONE,)
+    assert due((waiting,), post=False) == ()
+    assert due((ONE, waiting), post=True) == (ONE, waiting)
+    assert due((ONE, waiting, THREE, following), post=False) == (ONE, waiting, THREE)
 
 
 def test_a_statement_ends_with_a_semicolon_at_the_end_of_a_line(package: Path) -> None:

@@ -16,10 +16,10 @@ from perdure.domain.journal import EntryState
 from perdure.store.sqlite import SQLiteStore
 from perdure.wire.callbacks import Callbacks
 from tests.domain.test_handles import NO_HANDLES, TASK, TOKEN
-from tests.wire.elsewhere import Elsewhere
+from tests.tools.elsewhere import Elsewhere
+from tests.tools.test_external import text
 from tests.wire.envelopes import JSON
 from tests.wire.support import Client, Stage, hosting, stage
-from tests.wire.test_external import text
 
 MIB = 1 << 20
 UNKNOWN = (401, b'{"error":"Unknown handle"}')

@@ -130,7 +130,7 @@ async def test_a_task_tool_and_an_ordinary_one_of_the_same_name_are_refused_at_t
 ) -> None:
     """The ordinary one would be listed, and the task tool called."""
     tasks = Tasks(f"sqlite:///{tmp_path / 'tasks.db'}")
-    mcp = MCPServer("wire", **tasks.wiring(None, {})) if by_hand else tasks.server("wire")
+    mcp = MCPServer("wire", **tasks.assembly.attachment.wiring(tasks, None, {})) if by_hand else tasks.server("wire")
     declarations = [lambda: mcp.tool("report")(plain), lambda: tasks.tool()(report)]
     for declare in declarations if ordinary_first else reversed(declarations):
         declare()

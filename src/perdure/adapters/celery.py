@@ -20,8 +20,8 @@ from typing import Any, Final, Protocol
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.handles import Handle
 from perdure.domain.policy import Duration, milliseconds
-from perdure.wire.context import TaskContext
-from perdure.wire.external import Finished
+from perdure.tools.context import TaskContext
+from perdure.tools.external import Finished
 
 __all__ = ["Signature", "job_id", "look", "revoke", "run_celery", "send"]
 

@@ -27,8 +27,8 @@ from perdure.domain.errors import ConfigurationError
 from perdure.domain.handles import Handle
 from perdure.domain.policy import Duration, milliseconds
 from perdure.engine.lease import gone
-from perdure.wire.context import TaskContext
-from perdure.wire.external import Finished
+from perdure.tools.context import TaskContext
+from perdure.tools.external import Finished
 
 from . import child
 

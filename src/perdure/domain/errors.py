@@ -102,9 +102,9 @@ class JournalMismatch(PerdureError):
 class StepFailed(PerdureError):
     """A step came to an error, now or in an earlier run; nothing that happened to it is tried again.
 
-    `name` is the step's, `type` the name of the exception's class, `detail` what the wire recorded of it. In the run
-    that it happened in, `__cause__` is the exception itself; after a replay there is none, so look at `type`. `places`
-    are the failed steps' places in the journal (several, if they ran side by side).
+    `name` is the step's, `type` the name of the exception's class, `detail` what was recorded of it for clients. In the
+    run that it happened in, `__cause__` is the exception itself; after a replay there is none, so look at `type`.
+    `places` are the failed steps' places in the journal (several, if they ran side by side).
     """
 
     def __init__(

@@ -1,73 +1,39 @@
-"""`Tasks`: the composition root. Puts engine and wire on top of the store that a URL names."""
+"""`Tasks`, what users make and declare their tools by. The composition root: a URL and options in, the parts out.
+
+It is an SDK `Extension`, since that is what an `MCPServer` takes. What a user has no use for is in `assembly`.
+"""
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, nullcontext
-from dataclasses import replace
-from typing import Any, Literal, TypeVar
-from weakref import WeakSet
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
-import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
 
-from perdure.domain.errors import ConfigurationError, StoreUnusable
+from perdure.domain.errors import ConfigurationError
 from perdure.domain.limits import Limits
 from perdure.domain.policy import Duration, milliseconds
 from perdure.domain.retry import Retry
-from perdure.engine.handler import DEFAULT_QUEUE, Handler
-from perdure.engine.runtime import Options, Runtime
+from perdure.engine.handler import DEFAULT_QUEUE
+from perdure.engine.runtime import Options
 from perdure.store.base import Store
-from perdure.wire.extension import NO_LIFESPAN, Lifespan, TasksExtension
+from perdure.tools.declaration import Mode, TaskTool, ToolOptions
+from perdure.tools.external import ExternalWork
+from perdure.wire.attachment import Lifespan
+from perdure.wire.callbacks import Callbacks
+from perdure.wire.extension import TasksExtension
+from perdure.wire.guard import Guard
 from perdure.wire.identity import Identify, by_token
-from perdure.wire.tools import Mode, TaskTool, ToolOptions
 
-from . import checks, exposure, http, ports, stdin, stores
+from . import checks
+from .assembly import Assembly
+from .server import Server
 
-__all__ = ["Tasks", "tasks_of"]
+__all__ = ["Tasks"]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
-
-
-class Server(MCPServer[Any]):
-    """An `MCPServer` that looks at its store, its port and who reaches it before it runs, and that ends in order.
-
-    What can't be used or must not be is one line and no traceback. It does not end the process, as `serve` does: what
-    the program has to do after `run` is its own.
-    """
-
-    tasks: Tasks
-
-    def run(self, transport: Literal["stdio", "sse", "streamable-http"] = "stdio", **kwargs: Any) -> None:
-        """As `MCPServer.run`.
-
-        Raises:
-            SystemExit: the store or the port can't be used, or everybody could call it; the message says what to do.
-        """
-        host = kwargs.get("host", "127.0.0.1")
-        if transport != "stdio":
-            allowed = self.tasks.allow_anonymous
-            exposure.refuse(self, host, allowed=allowed, say="Tasks(…, allow_anonymous=True)")
-        self.tasks.preflight()
-        match transport:
-            case "stdio":
-                with stdin.ends_when_told() if threading.current_thread() is threading.main_thread() else nullcontext():
-                    super().run("stdio", **kwargs)
-            case "streamable-http":
-                self._run_http(ports.bind(host, kwargs.pop("port", 8000)), **kwargs)
-            case _:
-                # The SDK binds by itself, later; whoever takes the port between is told of in its words.
-                ports.close(ports.bind(host, kwargs.get("port", 8000)))
-                exposure.warn(self)
-                super().run(transport, **kwargs)
-
-    def _run_http(self, sockets: list[socket.socket], **options: Any) -> None:
-        exposure.warn(self)
-        level = self.settings.log_level.lower()
-        http.listen(self.streamable_http_app(**options), sockets, log_level=level, told=self.tasks.stop_working)
 
 
 class Tasks(TasksExtension):
@@ -136,16 +102,17 @@ class Tasks(TasksExtension):
             linger_ms=milliseconds(linger, what="linger"),
             tombstone_ms=milliseconds(tombstone, what="tombstone"),
         )
-        handlers: dict[str, Handler] = {}
+        self.assembly = Assembly(store, engine, allow_anonymous=allow_anonymous)
+        """What this is made of, for the command line and the harness. Not for users: it may change any day."""
         super().__init__(
-            Runtime(stores.open_store(store) if isinstance(store, str) else store, handlers, engine),
-            handlers,
+            self.assembly.runtime,
+            self.assembly.catalog,
+            self.assembly.attachment,
             inline_timeout_ms=milliseconds(inline_timeout, what="inline_timeout"),
             identify=identify or by_token(tenant_claim),
         )
-        self.allow_anonymous = allow_anonymous
-        self._named = store
-        _declared.add(self)
+        runtime = self.assembly.runtime
+        self._external = ExternalWork(runtime, lambda: runtime.options.limits)
 
     def configure(
         self,
@@ -163,75 +130,26 @@ class Tasks(TasksExtension):
             StoreUnusable: the URL names no store.
             ConfigurationError: as the constructor.
         """
-        before = self._runtime.options
-        self._runtime.options = replace(
-            before,
-            worker=before.worker if worker is None else worker,
-            concurrency=before.concurrency if concurrency is None else checks.count(concurrency, "concurrency"),
-            queues=before.queues if queues is None else checks.queues(queues),
-        )
-        if store is not None:
-            self._runtime.store, self._named = stores.open_store(store), store
+        self.assembly.configure(store=store, worker=worker, concurrency=concurrency, queues=queues)
+
+    # -- the server ----------------------------------------------------------------------------------------------------
 
     @property
-    def engine(self) -> Options:
-        """How this process takes part, as it is configured now."""
-        return self._runtime.options
+    def middleware(self) -> Guard:
+        """What a server that you make yourself takes as one of its `middleware=`."""
+        return self.assembly.attachment.middleware
 
     @property
-    def named(self) -> str | Store:
-        """The store as it was given: the URL, or the object."""
-        return self._named
+    def lifespan(self) -> Lifespan:
+        """What a server that you make yourself takes as its `lifespan=`, or enters within its own.
 
-    def check_queues(self) -> None:
-        """That each queue that is to be served has a tool.
+        It runs the engine while the server lives. It may be entered several times at once; the last one out stops it.
 
-        Raises:
-            ConfigurationError: one has none; the message names those that there are.
+        Raises, when entered:
+            ConfigurationError: the server lacks the extension or the middleware, or these tasks have another server.
+            StoreUnusable: the store can't be opened; one line says why and what to do.
         """
-        known = sorted({handler.placement.queue for handler in self.handlers.values()})
-        for queue in self.engine.queues or ():
-            if queue not in known:
-                raise ConfigurationError(
-                    f"no tool belongs to the queue {queue!r}: there is {', '.join(known) or 'none'}"
-                )
-
-    def preflight(self) -> None:
-        """Open the store once, bring its schema up to date, and close it again. Not from within an event loop.
-
-        Raises:
-            SystemExit: it can't be used; the message, one line, says why and what to do.
-        """
-        try:
-            anyio.run(self._open_once)
-        except StoreUnusable as error:
-            raise SystemExit(f"perdure: {error}") from None
-
-    async def _open_once(self) -> None:
-        await self._runtime.store.open()
-        await self._runtime.store.close()
-
-    @asynccontextmanager
-    async def working(self, app: MCPServer[Any]) -> AsyncGenerator[None]:
-        """The lifespan of `app`, entered without serving it: what `perdure worker` runs inside of.
-
-        Raises:
-            ConfigurationError: `app` was put together without these tasks, or without a part of them.
-        """
-        lifespan = app.settings.lifespan
-        if lifespan is None:
-            raise ConfigurationError(NO_LIFESPAN)
-        async with lifespan(app) as state:
-            if not self._started:
-                raise ConfigurationError(NO_LIFESPAN)
-            if self._state is None:
-                # `app` was made by hand, around `Tasks.lifespan`: nobody else knows what its lifespan yields.
-                self._keep_state(state)
-            yield
-
-    def stop_working(self) -> None:
-        """Claim no more tasks, ahead of the end: the grace period of those that run begins. On the event loop only."""
-        self._runtime.stop_working()
+        return self.assembly.attachment.lifespan
 
     def server(self, name: str, *, lifespan: Lifespan | None = None, **options: Any) -> MCPServer[Any]:
         """An ordinary `MCPServer` with these tasks wired in.
@@ -243,10 +161,13 @@ class Tasks(TasksExtension):
         Raises:
             ConfigurationError: these tasks have a server already.
         """
-        server = Server(name, **self.wiring(lifespan, options))
-        server.tasks = self
-        self.bind(server)
+        attachment = self.assembly.attachment
+        server = Server(name, **attachment.wiring(self, lifespan, options))
+        server.assembly = self.assembly
+        attachment.bind(server)
         return server
+
+    # -- tools ---------------------------------------------------------------------------------------------------------
 
     def tool(
         self,
@@ -325,7 +246,9 @@ class Tasks(TasksExtension):
         )
 
         def declare(fn: FunctionT) -> FunctionT:
-            self.add_tool(fn, TaskTool.declare(fn, options, name=name, **sdk_options), {"name": name, **sdk_options})
+            tool = TaskTool.declare(fn, options, name=name, **sdk_options)
+            self.assembly.catalog.add(fn, tool, {"name": name, **sdk_options})
+            self.assembly.attachment.list_tools()
             return fn
 
         return declare
@@ -367,18 +290,47 @@ class Tasks(TasksExtension):
         )
 
         def declare(fn: FunctionT) -> FunctionT:
-            self.add_retired(TaskTool.declare(fn, options, name=name, structured_output=structured_output))
+            tool = TaskTool.declare(fn, options, name=name, structured_output=structured_output)
+            self.assembly.catalog.add_retired(tool)
             return fn
 
         return declare
 
+    # -- work that other systems do ------------------------------------------------------------------------------------
 
-_declared: WeakSet[Tasks] = WeakSet()
+    @property
+    def external(self) -> ExternalWork:
+        """Says how work ended that other systems do for tasks, from this server or from any other process."""
+        return self._external
 
+    @asynccontextmanager
+    async def connected(self) -> AsyncGenerator[None]:
+        """The store is open inside, without a server or a worker: for programs that only talk to `external`.
 
-def tasks_of(app: MCPServer[Any]) -> Tasks | None:
-    """The `Tasks` that `app` was made with, among all of this process; also if `app` lacks a part of it."""
-    return next((tasks for tasks in _declared if tasks.is_part_of(app)), None)
+        Raises:
+            StoreUnusable: it can't be opened; one line says why and what to do.
+        """
+        async with self.assembly.runtime.connected():
+            yield
+
+    def callbacks(self, server: MCPServer[Any], path: str = "/perdure/external") -> None:
+        """Let other systems settle external work over HTTP: serve `POST path` next to the server's own endpoint.
+
+        Which URL leads there from outside is the server's business, so pass it on together with the handle:
+
+            curl -X POST https://example.org/perdure/external -H "Authorization: Bearer $HANDLE" -d '{"result": 42}'
+
+        The body is one of `{"result": …}`, `{"error": "…"}` and `{"message": "…"}`, of 1 MiB at most. 204: it is said.
+        400: the body is none of these. 401: there is no such handle. 409: it ended otherwise before. 413: too large.
+        503: try again later. The handle is all the authentication that there is, so whoever is not on this machine has
+        to come by HTTPS.
+
+        Raises:
+            ConfigurationError: the path does not begin with a slash.
+        """
+        if not path.startswith("/"):
+            raise ConfigurationError(f"{path!r} is no path: write for example '/perdure/external'")
+        server.custom_route(path, methods=["POST"], name="perdure-external")(Callbacks(self._external).endpoint)
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

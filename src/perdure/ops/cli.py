@@ -19,8 +19,8 @@ from mcp.server.mcpserver import MCPServer
 from perdure.domain.errors import PerdureError
 from perdure.wire.models import EXTENSION_VERSION
 
-from . import demo, look, options, work
-from .app import tasks_of
+from . import demo, look, migrate, options, work
+from .assembly import assembly_of
 from .serve import run
 
 __all__ = ["main"]
@@ -59,8 +59,8 @@ def status(target: str | None, store: str | None, as_json: bool) -> None:
     """Show who works on a store, what waits there, and what no worker can run."""
     if store is None and target is None:
         raise click.UsageError("Say which store: MODULE:APP, or --store URL.")
-    tasks = None if target is None else tasks_of(_load(target))
-    named = store or (tasks and tasks.named)
+    assembly = None if target is None else assembly_of(_load(target))
+    named = store or (assembly and assembly.named)
     if named is None:
         raise SystemExit(f"perdure: {target} has no Tasks: say --store URL")
     found = look.status(named)
@@ -75,6 +75,21 @@ def inspect(task_id: str, store: str, as_json: bool) -> None:
     """Show how far one task is: its run, its steps, its questions, what happened to it. No content of it."""
     found = look.inspect(store, task_id)
     _print(found if as_json else look.say_inspection(found))
+
+
+@main.command("migrate")
+@click.argument("url", envvar="PERDURE_STORE")
+@click.option("--check", is_flag=True, help="Change nothing; exit with status 1 if there is something to apply.")
+@click.option("--sql", is_flag=True, help="Change nothing; print what would be run, for psql or sqlite3.")
+@click.option("--post", is_flag=True, help="Also apply what must wait until no older release of Perdure runs.")
+def run_migrate(url: str, check: bool, sql: bool, post: bool) -> None:
+    """Bring the schema of the store at URL up to date; its other users may go on meanwhile.
+
+    URL may be in the environment variable PERDURE_STORE instead, and its password in PGPASSWORD or a password file.
+    """
+    if check and sql:
+        raise click.UsageError("Say --check or --sql, not both.")
+    migrate.run(url, check=check, sql=sql, post=post)
 
 
 @main.command("demo")

@@ -11,7 +11,7 @@ from typing import Annotated
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
-from perdure.wire.context import TaskContext
+from perdure.tools.context import TaskContext
 
 from .app import Tasks
 from .serve import serve

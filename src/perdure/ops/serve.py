@@ -16,7 +16,7 @@ from mcp.server.mcpserver import MCPServer
 from perdure.domain.errors import PerdureError
 
 from . import exposure, http, logs, ports, stdin
-from .app import Tasks, tasks_of
+from .assembly import Assembly, assembly_of
 from .leaving import Leaving
 from .options import served_queues, serving, working
 
@@ -57,17 +57,17 @@ def run(
         SystemExit: it can't start as asked; one line says why and what to do.
     """
     logs.configure()
-    tasks = tasks_of(app)
-    _configure(app, tasks, store=store, worker=worker, concurrency=concurrency, queues=served_queues(queues) or None)
+    assembly = assembly_of(app)
+    _configure(app, assembly, store=store, worker=worker, concurrency=concurrency, queues=served_queues(queues) or None)
     if not stdio:
-        allowed = allow_anonymous or (tasks is not None and tasks.allow_anonymous)
+        allowed = allow_anonymous or (assembly is not None and assembly.allow_anonymous)
         exposure.refuse(app, host, allowed=allowed, say="--allow-anonymous")
-    if tasks is not None:
-        tasks.preflight()
+    if assembly is not None:
+        assembly.preflight()
     if stdio:
         _serve_stdio(app)
     else:
-        _serve_http(app, tasks, host, port)
+        _serve_http(app, assembly, host, port)
 
 
 def _serve_stdio(app: MCPServer[Any]) -> None:
@@ -76,14 +76,14 @@ def _serve_stdio(app: MCPServer[Any]) -> None:
         anyio.run(leaving.last, app.run_stdio_async())
 
 
-def _serve_http(app: MCPServer[Any], tasks: Tasks | None, host: str, port: int) -> None:
+def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port: int) -> None:
     sockets = ports.bind(host, port)
     exposure.warn(app)
     where = f"[{host}]" if ":" in host else host
     print(
         f"perdure: serving {app.name} on http://{where}:{sockets[0].getsockname()[1]}/mcp", file=sys.stderr, flush=True
     )
-    told = _nothing if tasks is None else tasks.stop_working
+    told = _nothing if assembly is None else assembly.stop_working
     with Leaving() as leaving:
         http.listen(
             app.streamable_http_app(host=host),
@@ -99,18 +99,18 @@ def _nothing() -> None:
     """There is no worker to tell."""
 
 
-def _configure(app: MCPServer[Any], tasks: Tasks | None, **options: Any) -> None:
+def _configure(app: MCPServer[Any], assembly: Assembly | None, **options: Any) -> None:
     """Hand the options that are given on to the tasks, which must be all there."""
-    if tasks is None:
+    if assembly is None:
         for option in ("store", "concurrency", "queues"):
             if options[option] is not None:
                 said = option.removesuffix("s")
                 raise SystemExit(f"perdure: --{said} needs a server with a Tasks, and this one has none")
         return
     try:
-        tasks.check_parts(app)
-        tasks.configure(**options)
+        assembly.attachment.check_parts(app)
+        assembly.configure(**options)
         if options["queues"] is not None:
-            tasks.check_queues()
+            assembly.check_queues()
     except PerdureError as error:
         raise SystemExit(f"perdure: {error}") from None

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from types import ModuleType
 
 from perdure.domain.errors import StoreUnusable
 from perdure.store.base import Store
 from perdure.store.clock import Clock
+from perdure.store.migrate import Upgrade
 from perdure.store.sqlite import SQLiteStore
 from perdure.store.sqlite.schema import path_of
+from perdure.store.sqlite.upgrade import SQLiteUpgrade
 
-__all__ = ["described", "open_store", "require"]
+__all__ = ["described", "open_store", "require", "upgrade_of"]
 
 _SQLITE = "sqlite:"
-_CREDENTIALS = re.compile(r"(?<=://)[^/]*@")
+_POSTGRES = ("postgresql:", "postgres:")
+_SCHEME = re.compile(r"\w*://")
 
 
 def open_store(url: str, clock: Clock | None = None) -> Store:
@@ -24,7 +28,39 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     """
     if url.startswith(_SQLITE):
         return SQLiteStore(url, clock)
-    raise StoreUnusable(f"{described(url)!r} names no store: write sqlite:///tasks.db")
+    if url.startswith(_POSTGRES):
+        return _postgres().PostgresStore(url, clock)
+    raise _nameless(url)
+
+
+def upgrade_of(url: str) -> Upgrade:
+    """The way to bring the schema of the store that `url` names up to date.
+
+    Raises:
+        StoreUnusable: as `open_store`.
+    """
+    if url.startswith(_SQLITE):
+        return SQLiteUpgrade(url)
+    if url.startswith(_POSTGRES):
+        return _postgres().PostgresUpgrade(url)
+    raise _nameless(url)
+
+
+def _nameless(url: str) -> StoreUnusable:
+    return StoreUnusable(
+        f"{described(url)!r} names no store: write sqlite:///tasks.db, or postgresql://user@host/database"
+    )
+
+
+def _postgres() -> ModuleType:
+    """The PostgreSQL backend, whose driver is an extra."""
+    try:
+        from perdure.store import postgres
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise StoreUnusable("PostgreSQL needs a driver: pip install 'perdure[postgres]'") from None
+    return postgres
 
 
 def require(url: str) -> None:
@@ -41,4 +77,9 @@ def described(store: str | Store) -> str:
     """A store as it may be shown to anybody: its URL without what only its owner may know, or its class."""
     if not isinstance(store, str):
         return type(store).__name__
-    return _CREDENTIALS.sub("", store).partition("?")[0]
+    if store.startswith(_SQLITE):
+        return store
+    # A password that is not written as it should be may hold anything: so nothing is shown from before the last @.
+    hidden, at, rest = store.rpartition("@")
+    scheme = _SCHEME.match(hidden)
+    return (scheme[0] if at and scheme else "") + rest.partition("?")[0]

@@ -19,10 +19,10 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import PerdureError
 from perdure.engine.demand import Planner
-from perdure.wire.tools import CALL
+from perdure.tools.declaration import CALL
 
 from . import logs, stores
-from .app import Tasks, tasks_of
+from .assembly import Assembly, assembly_of
 from .leaving import Leaving
 
 __all__ = ["run"]
@@ -39,29 +39,29 @@ def run(
         SystemExit: it can't start as asked; one line says why and what to do.
     """
     logs.configure()
-    tasks = tasks_of(app)
-    if tasks is None:
+    assembly = assembly_of(app)
+    if assembly is None:
         raise SystemExit(
             "perdure: a worker needs a server with a Tasks, and this one has none: make it by tasks.server(name), or "
             "pass extensions=, middleware= and lifespan= to MCPServer"
         )
     try:
-        tasks.check_parts(app)
-        tasks.configure(store=store, worker=True, concurrency=concurrency, queues=queues or None)
-        if not tasks.handlers:
+        assembly.attachment.check_parts(app)
+        assembly.configure(store=store, worker=True, concurrency=concurrency, queues=queues or None)
+        if not assembly.catalog.handlers:
             raise SystemExit(f"perdure: {app.name} has no task tools to run: declare one with @tasks.tool()")
-        tasks.check_queues()
-        tasks.preflight()
+        assembly.check_queues()
+        assembly.preflight()
         with Leaving() as leaving:
-            anyio.run(leaving.last, _work(app, tasks))
+            anyio.run(leaving.last, _work(app, assembly))
     except PerdureError as error:
         raise SystemExit(f"perdure: {error}") from None
 
 
-async def _work(app: MCPServer[Any], tasks: Tasks) -> None:
+async def _work(app: MCPServer[Any], assembly: Assembly) -> None:
     with _told_to_stop() as told:
-        async with tasks.working(app):
-            print(_greeting(app, tasks), file=sys.stderr, flush=True)
+        async with assembly.working(app):
+            print(_greeting(app, assembly), file=sys.stderr, flush=True)
             await told.wait()
 
 
@@ -87,10 +87,11 @@ def _told_to_stop() -> Generator[asyncio.Event]:
             signal.signal(each, handler)
 
 
-def _greeting(app: MCPServer[Any], tasks: Tasks) -> str:
-    served = Planner(tasks.engine.concurrency, tasks.engine.queues).served(tasks.handlers)
+def _greeting(app: MCPServer[Any], assembly: Assembly) -> str:
+    options, handlers = assembly.options, assembly.catalog.handlers
+    served = Planner(options.concurrency, options.queues).served(handlers)
     tools = ", ".join(name.removeprefix(f"{CALL}:") for name in served)
-    queues = tasks.engine.queues or dict.fromkeys(tasks.handlers[name].placement.queue for name in served)
+    queues = options.queues or dict.fromkeys(handlers[name].placement.queue for name in served)
     bounds = ", ".join(name if most is None else f"{name}={most}" for name, most in sorted(queues.items()))
-    where, most = stores.described(tasks.named), tasks.engine.concurrency
+    where, most = stores.described(assembly.named), options.concurrency
     return f"perdure: working for {app.name} on {where}, {most} at once: tools {tools}; queues {bounds}"

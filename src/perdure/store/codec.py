@@ -13,7 +13,7 @@ from typing import cast
 from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON, JSONObject
 
-__all__ = ["MAX_DEPTH", "decode", "decode_object", "encode", "mended", "plain"]
+__all__ = ["MAX_DEPTH", "copied", "decode", "decode_object", "encode", "mended", "plain"]
 
 MAX_DEPTH = 100
 """Levels of nesting.
@@ -82,6 +82,15 @@ def decode(text: str) -> JSON:
     # The text is `encode`'s own, with nothing before or after the value: what `json.loads` does besides costs as much
     # again as the parsing, at every read of a task.
     return cast("JSON", _decoder.raw_decode(text)[0])
+
+
+def copied(value: JSON) -> JSON:
+    """`value` as it comes back from a store.
+
+    Raises:
+        NotStorable: as `encode`.
+    """
+    return decode(encode(value))
 
 
 def decode_object(text: str) -> JSONObject:

@@ -28,12 +28,12 @@ from perdure.ops.stores import open_store
 from perdure.store.base import Store
 from perdure.store.clock import Clock
 from perdure.store.memory import MemoryStore
+from perdure.tools.declaration import TaskTool
+from perdure.tools.kinds import KINDS
+from perdure.tools.retrying import original
 from perdure.wire.answers import check
 from perdure.wire.calls import new_task
-from perdure.wire.capabilities import KINDS
 from perdure.wire.identity import LOCAL
-from perdure.wire.retrying import original
-from perdure.wire.tools import TaskTool
 
 from .clock import VirtualClock
 from .crashing import Crash, Fate, mortal
@@ -147,7 +147,7 @@ class Harness:
         self.clock = VirtualClock()
         self.crashes = 0
         """How many workers have died."""
-        self._tasks = tasks
+        self._assembly = tasks.assembly
         self._store = open_store(store, self.clock) if isinstance(store, str) else store(self.clock)
         self._state = state
         self._owner = owner
@@ -160,10 +160,10 @@ class Harness:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            before = self._tasks.lend(self._store, self._state)
-            stack.callback(self._tasks.lend, before, None)
+            before = self._assembly.lend(self._store, self._state)
+            stack.callback(self._assembly.lend, before, None)
             # Opened as everybody's who uses these tasks, so that `tasks.external` does not close it underneath.
-            await stack.enter_async_context(self._tasks.connected())
+            await stack.enter_async_context(self._assembly.runtime.connected())
             await self._begin()
             self._stack = stack.pop_all()
         return self
@@ -274,9 +274,9 @@ class Harness:
 
     def _tool(self, name: str) -> TaskTool:
         try:
-            return self._tasks.task_tool(name)
+            return self._assembly.catalog.tools[name]
         except KeyError:
-            names = sorted({handler.partition(":")[2].partition("@")[0] for handler in self._tasks.handlers})
+            names = sorted({handler.partition(":")[2].partition("@")[0] for handler in self._assembly.catalog.handlers})
             raise KeyError(f"there is no task tool {name!r}; there are: {_quoted(names) or 'none'}") from None
 
     async def _not_asked(self, task: TaskView | str, asked: list[str], strange: list[str]) -> str:
@@ -291,10 +291,10 @@ class Harness:
         self._session = (await self._store.open_session(_FOREVER, {"harness": True})).id
 
     def _demands(self) -> list[Demand]:
-        return [Demand(name, 1) for name in sorted(self._tasks.handlers)]
+        return [Demand(name, 1) for name in sorted(self._assembly.catalog.handlers)]
 
     async def _execute(self, claim: Claim) -> None:
-        handler = self._tasks.handlers[claim.task.operation.handler]
+        handler = self._assembly.catalog.handlers[claim.task.operation.handler]
         with _noting(self._raised.setdefault(claim.task.id, [])):
             execution = Execution(self._worker, handler, claim, cleanup=0.5, pause=self._pause, chance=_no_jitter)
             self._fate.on_death = execution.abandon

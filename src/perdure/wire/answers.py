@@ -19,17 +19,16 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from perdure.domain.model import JSON, InputRequest, JSONObject
-
-from .capabilities import kind_of
+from perdure.tools.kinds import FORM, ROOTS, SAMPLING, SAMPLING_TOOLS, URL, kind_of
 
 __all__ = ["check"]
 
 _SHAPES: Final[Mapping[str, type[BaseModel]]] = {
-    "elicitation": ElicitResult,
-    "elicitation.url": ElicitResult,
-    "sampling": CreateMessageResult,
-    "sampling.tools": CreateMessageResultWithTools,
-    "roots": ListRootsResult,
+    FORM: ElicitResult,
+    URL: ElicitResult,
+    SAMPLING: CreateMessageResult,
+    SAMPLING_TOOLS: CreateMessageResultWithTools,
+    ROOTS: ListRootsResult,
 }
 _LONGEST_FORMATTED: Final = 16_384
 """Characters of a date, an address or a URI."""
@@ -97,7 +96,7 @@ def _misfit(request: JSONObject, response: Any) -> str | None:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc'])) or 'response'}: {first['msg']}"
-    if kind == "elicitation" and isinstance(shape, ElicitResult) and shape.action == "accept":
+    if kind == FORM and isinstance(shape, ElicitResult) and shape.action == "accept":
         return _unfit_content(request, response.get("content"))
     return None
 

@@ -23,8 +23,7 @@ from starlette.responses import JSONResponse, Response
 
 from perdure.domain.errors import AlreadySettled, LimitExceeded, NotStorable, StoreUnavailable, TaskNotFound
 from perdure.domain.handles import Handle
-
-from .external import ExternalWork
+from perdure.tools.external import ExternalWork
 
 __all__ = ["Callbacks"]
 

@@ -25,13 +25,13 @@ from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON, JSONObject, NewTask, Owner
 from perdure.engine.runtime import Runtime
 from perdure.store.codec import decode, encode
+from perdure.tools.declaration import TaskTool, error_result, in_log, log_failure
 
 from . import idempotency, render
 from .capabilities import declares_tasks, input_kinds
 from .errors import missing_extension
 from .inline import Caller, Inline
 from .models import RequestContext
-from .tools import TaskTool, error_result, in_log, log_failure
 
 __all__ = ["Calls", "new_task"]
 

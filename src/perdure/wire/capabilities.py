@@ -6,41 +6,14 @@ say what its code may ask, and those of a later request may only narrow what tha
 
 from __future__ import annotations
 
-from typing import Final
-
-from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from perdure.domain.model import JSONObject
+from perdure.tools import kinds
 
-from .errors import missing_capability, missing_extension
+from .errors import missing_extension
 from .models import EXTENSION, RequestContext
 
-__all__ = [
-    "KINDS",
-    "declares_tasks",
-    "input_kinds",
-    "is_modern",
-    "kind_of",
-    "require_tasks",
-    "unsupported_input",
-]
-
-_FORM: Final = "elicitation"
-_URL: Final = "elicitation.url"
-_SAMPLING: Final = "sampling"
-_SAMPLING_TOOLS: Final = "sampling.tools"
-_ROOTS: Final = "roots"
-
-_REQUIRED: Final[dict[str, JSONObject]] = {
-    _FORM: {"elicitation": {}},
-    _URL: {"elicitation": {"url": {}}},
-    _SAMPLING: {"sampling": {}},
-    _SAMPLING_TOOLS: {"sampling": {"tools": {}}},
-    _ROOTS: {"roots": {}},
-}
-KINDS: Final = frozenset(_REQUIRED)
-"""All kinds of input that there are."""
+__all__ = ["declares_tasks", "input_kinds", "is_modern", "require_tasks"]
 
 
 def is_modern(ctx: RequestContext) -> bool:
@@ -72,30 +45,10 @@ def input_kinds(ctx: RequestContext) -> frozenset[str]:
     elicitation, sampling = capabilities.elicitation, capabilities.sampling
     # An empty elicitation capability means forms, as it did before there were two modes.
     declared = {
-        _FORM: elicitation is not None and (elicitation.form is not None or elicitation.url is None),
-        _URL: elicitation is not None and elicitation.url is not None,
-        _SAMPLING: sampling is not None,
-        _SAMPLING_TOOLS: sampling is not None and sampling.tools is not None,
-        _ROOTS: capabilities.roots is not None,
+        kinds.FORM: elicitation is not None and (elicitation.form is not None or elicitation.url is None),
+        kinds.URL: elicitation is not None and elicitation.url is not None,
+        kinds.SAMPLING: sampling is not None,
+        kinds.SAMPLING_TOOLS: sampling is not None and sampling.tools is not None,
+        kinds.ROOTS: capabilities.roots is not None,
     }
     return frozenset(kind for kind, is_declared in declared.items() if is_declared)
-
-
-def kind_of(request: JSONObject) -> str:
-    """The kind of input that an input request asks for."""
-    params = request.get("params")
-    params = params if isinstance(params, dict) else {}
-    match request["method"]:
-        case "elicitation/create":
-            return _URL if params.get("mode") == "url" else _FORM
-        case "sampling/createMessage":
-            return _SAMPLING_TOOLS if params.get("tools") else _SAMPLING
-        case _:
-            return _ROOTS
-
-
-def unsupported_input(kind: str) -> MCPError:
-    """What a tool's question comes to when the client that called the tool can't answer its kind."""
-    return missing_capability(
-        _REQUIRED[kind], f"The client did not declare the {kind} capability, which the tool needs"
-    )

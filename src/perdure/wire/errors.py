@@ -1,17 +1,16 @@
-"""Which JSON-RPC error an error of the domain becomes (contract 6), and the shape of -32021.
+"""Which JSON-RPC error an error of the domain becomes (contract 6), and what a client hears that lacks the extension.
 
-Nothing further in knows a code, but for the -32603 that is stored for a task which fails without a word of its tool. A
-refusal that the wire itself comes to, such as a header that contradicts the body, chooses its code where it is decided.
+Nothing further in knows a code, but for two that a task may end in: the -32603 that is stored if it fails without a
+word of its tool, and the -32021 of a question that its client can't answer (`tools/kinds`). A refusal that the wire
+itself comes to, such as a header that contradicts the body, chooses its code where it is decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Final
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from perdure.domain.errors import (
     BacklogFull,
@@ -24,11 +23,11 @@ from perdure.domain.errors import (
     TaskExpired,
     TaskNotFound,
 )
-from perdure.domain.model import JSONObject
+from perdure.tools.kinds import missing_capability
 
 from .models import EXTENSION
 
-__all__ = ["UNAVAILABLE", "missing_capability", "missing_extension", "out_of_time", "to_mcp", "translated"]
+__all__ = ["UNAVAILABLE", "missing_extension", "out_of_time", "to_mcp", "translated"]
 
 UNAVAILABLE: Final = -32000
 """Out of capacity, or the store can't be reached: the same request may succeed after `data.retryAfterMs`."""
@@ -47,18 +46,18 @@ def to_mcp(error: PerdureError) -> MCPError:
     return MCPError(INTERNAL_ERROR, "Internal error")
 
 
-@contextmanager
-def translated() -> Generator[None]:
-    """Turns errors of ours that leave the block into protocol errors."""
-    try:
-        yield
-    except PerdureError as error:
-        raise to_mcp(error) from error
+class _Translated:
+    # A class, since each request enters it: a generator as a context costs three times as much.
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, PerdureError):
+            raise to_mcp(error) from error
 
 
-def missing_capability(required: JSONObject, message: str) -> MCPError:
-    """-32021, naming what the client would have had to declare on this request."""
-    return MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, message, {"requiredCapabilities": required})
+translated = _Translated()
+"""A context that turns errors of ours that leave it into protocol errors."""
 
 
 def missing_extension(message: str = f"Missing required client capability: {EXTENSION}") -> MCPError:

@@ -21,10 +21,10 @@ from pydantic_core import to_json
 from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON
 from perdure.store.codec import MAX_DEPTH, encode
+from perdure.tools.declaration import CALL
 
 from .capabilities import is_modern, require_tasks
 from .models import METHODS, RequestContext
-from .tools import CALL
 
 __all__ = ["Guard"]
 

@@ -37,9 +37,9 @@ from perdure.domain.errors import MalformedTaskId, PerdureError, TaskExpired, Ta
 from perdure.domain.model import JSON, NewTask, Owner, Status, Task
 from perdure.engine import patience
 from perdure.engine.runtime import Runtime
+from perdure.tools.kinds import kind_of, unsupported_kind
 
 from . import answers, render
-from .capabilities import kind_of, unsupported_input
 from .errors import out_of_time
 
 __all__ = ["Caller", "Inline"]
@@ -200,7 +200,7 @@ def _question(task: Task, kinds: frozenset[str], *, kept: bool) -> dict[str, Any
     """The open questions that this request's client can answer. If it can't any, a retry that can still may."""
     requests = render.input_requests(task, kinds)
     if not requests:
-        raise unsupported_input(kind_of(task.inputs[0].request))
+        raise unsupported_kind(kind_of(task.inputs[0].request))
     return {
         "resultType": "input_required",
         "inputRequests": requests,

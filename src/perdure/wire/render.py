@@ -13,8 +13,7 @@ from typing import Any, Final
 from mcp_types import SERVER_INFO_META_KEY
 
 from perdure.domain.model import Failure, JSONObject, Status, Task
-
-from .capabilities import kind_of
+from perdure.tools.kinds import kind_of
 
 __all__ = ["acknowledged", "created", "detailed", "input_requests", "tool_result"]
 
@@ -39,7 +38,8 @@ def detailed(task: Task, kinds: frozenset[str], server_info: JSONObject) -> Wire
     A task whose open questions this client can't answer is `working` to it: the status `input_required` promises
     questions.
     """
-    wire = {"resultType": _COMPLETE, **_head(task)}
+    # The SDK would put the identity into `_meta` as well, but a deep copy of it, on every poll.
+    wire = {"resultType": _COMPLETE, **_head(task), "_meta": {SERVER_INFO_META_KEY: server_info}}
     match task.status:
         case Status.INPUT_REQUIRED:
             requests = input_requests(task, kinds)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 
-from perdure.domain import inputs, lifecycle, policy, timeline, waiting
-from perdure.domain.errors import AlreadySettled, IdempotencyKeyReused, LeaseLost, TaskExpired, TaskNotFound
-from perdure.domain.journal import Entry, EntryState, Journal, Waits, settled
+from perdure.domain import inputs, lifecycle, policy, timeline
+from perdure.domain.errors import IdempotencyKeyReused, LeaseLost, TaskExpired, TaskNotFound
+from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
     JSON,
-    Change,
     Claim,
     Demand,
     InputRequest,
@@ -25,13 +24,15 @@ from perdure.domain.model import (
     Session,
     Task,
 )
-from perdure.domain.timeline import Event, EventKind, Inspection, Load
+from perdure.domain.timeline import Inspection, Load
+from perdure.store import verbs
 from perdure.store.base import PROMOTED, Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
-from perdure.store.codec import plain
+from perdure.store.codec import copied, plain
+from perdure.store.records import Run
 
 from . import copies
-from .tables import Record, Run, Tables, in_turn, load
+from .tables import Kept, Tables, in_turn, load
 
 __all__ = ["MemoryStore"]
 
@@ -79,32 +80,14 @@ class MemoryStore:
         return deepcopy(inputs.outstanding(record.journal.questions))
 
     async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
-        record, now = self._owned(owner, task_id), self._clock()
-        accepted = inputs.accept(record.journal.questions, responses)
-        if record.task.status.terminal or not accepted:
-            return deepcopy(record.task)
-        # What is ignored is ignored whatever its value is (contract 4), also one that can't be stored.
-        answered = {key: replace(each, response=copies.json(each.response)) for key, each in accepted.items()}
-        record.journal = replace(record.journal, questions={**record.journal.questions, **answered})
-        event = lifecycle.on_answers(record.task, inputs.awaited(record.journal.questions))
-        if isinstance(event, lifecycle.Resume) and record.run is not None:
-            record.run.wake(now)
-        if event is not None:
-            self._apply(record, event, now, runnable=isinstance(event, lifecycle.Resume))
-        return deepcopy(record.task)
+        record = self._owned(owner, task_id)
+        verbs.answer(record, responses, self._clock())
+        return self._settled(record)
 
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
-        record, now = self._owned(owner, task_id), self._clock()
-        run = record.run
-        if run is None:
-            return deepcopy(record.task)
-        held = run.session is not None
-        event = lifecycle.on_cancel(record.task, held=held, minded=run.minds_cancel)
-        if event is not None:
-            record.events.append(timeline.cancelled(now))
-            run.wake(now)
-            self._apply(record, event, now, runnable=run.minds_cancel and not held)
-        return deepcopy(record.task)
+        record = self._owned(owner, task_id)
+        verbs.request_cancel(record, self._clock())
+        return self._settled(record)
 
     # -- what workers ask ----------------------------------------------------------------------------------------------
 
@@ -127,7 +110,8 @@ class MemoryStore:
         self._t.sessions.pop(session_id, None)
         for record, run in self._t.runs():
             if run.session == session_id:
-                self._give_back(record, run, now)
+                verbs.give_back(record, run, now)
+                self._settle(record)
 
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
         now = self._clock()
@@ -140,7 +124,8 @@ class MemoryStore:
             del self._t.sessions[session_id]
         lost = [(record, run) for record, run in self._t.runs() if run.session in dead]
         for record, run in lost:
-            self._bury(record, run, timeline.died, now)
+            verbs.bury(record, run, timeline.died, now)
+            self._settle(record)
         return len(lost)
 
     async def claim(self, session_id: str, demands: Sequence[Demand], limit: int) -> tuple[Claim, ...]:
@@ -156,7 +141,8 @@ class MemoryStore:
                 # The fence is drawn when there is something to claim; all claims of one call share it.
                 if not claims:
                     self._t.fence += 1
-                claims.append(self._claimed(record, run, session_id, now))
+                claims.append(deepcopy(verbs.claim(record, run, session_id, self._t.fence, now)))
+                self._settle(record)
         return tuple(claims)
 
     async def journal(self, claim: Claim) -> Journal:
@@ -169,98 +155,58 @@ class MemoryStore:
         entry = copies.entry(entry)
         plain(note or "")
         record, run = self._held(claim)
-        now = self._clock()
-        entry = waiting.timed(entry, wake_in_ms, now)
-        record.journal = replace(record.journal, entries={**record.journal.entries, entry.place: entry})
-        run.minds_cancel = run.minds_cancel or entry.minds_cancel
-        if note is not None:
-            record.events.append(Event(now, EventKind.STEP_RETRY, note))
-        return deepcopy(entry)
+        timed = verbs.record(record, run, entry, wake_in_ms, note, self._clock())
+        self._settle(record)
+        return deepcopy(timed)
 
     async def report(self, claim: Claim, message: str) -> None:
         plain(message)
         record, _ = self._held(claim)
-        self._apply(record, lifecycle.Report(message), self._clock())
+        verbs.report(record, message, self._clock())
+        self._settle(record)
 
     async def park(self, claim: Claim, waits: Waits) -> Task:
         waits = copies.waits(waits)
         record, run = self._held(claim)
-        now = self._clock()
-        before = record.journal
-        questions = {**before.questions, **inputs.admit(before.questions, waits.asked, now)}
-        questions |= inputs.turned(questions, waits.asked)
-        journal = Journal({**before.entries, **waiting.begun(waits, now)}, questions)
-        due_at = waiting.due_at(waits, journal, now, cancelled=record.task.cancel_requested)
-        ready = due_at is not None and not policy.is_timer(due_at)
-        event = lifecycle.on_park(record.task, inputs.awaited(questions), ready=ready, minded=waits.minds_cancel)
-        if isinstance(event, lifecycle.Finish):
-            return deepcopy(self._apply(record, event, now))
-        record.journal = journal
-        run.put_aside(due_at)
-        run.minds_cancel = waits.minds_cancel
-        if event is not None:
-            self._apply(record, event, now)
-        elif ready:
-            self._announce(record.task, runnable=True)
-        return deepcopy(record.task)
+        verbs.park(record, run, waits, self._clock())
+        return self._settled(record)
 
     async def finish(self, claim: Claim, outcome: Outcome) -> Task:
         record, _ = self._held(claim)
-        return deepcopy(self._apply(record, lifecycle.Finish(copies.outcome(outcome)), self._clock()))
+        verbs.finish(record, copies.outcome(outcome), self._clock())
+        return self._settled(record)
 
     async def release(self, claim: Claim) -> None:
         record, run = self._held(claim)
-        self._give_back(record, run, self._clock())
+        verbs.give_back(record, run, self._clock())
+        self._settle(record)
 
     async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
         plain(note)
         record, run = self._held(claim)
-        minded = run.minds_cancel and not claim.task.cancel_requested
-        now, end = self._clock(), lifecycle.on_free(record.task, minded=minded)
-        if end is not None:
-            return deepcopy(self._apply(record, end, now))
-        record.events.append(Event(now, EventKind.RETRY, note))
-        record.undo(failed)
-        run.failures += 1
-        run.put_aside(now + delay_ms)
-        if record.task.cancel_requested and run.wake(now):
-            self._announce(record.task, runnable=True)
-        return deepcopy(record.task)
+        verbs.retry(record, run, claim, delay_ms, note, failed, self._clock())
+        return self._settled(record)
 
     # -- what other systems say ----------------------------------------------------------------------------------------
 
     async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
-        value = copies.json(value)
-        record, entry = self._external(task_id, place)
-        now, after = self._clock(), settled(entry, token, state, value)
-        if after is not None and record.run is None:
-            raise AlreadySettled
-        if after is not None:
-            record.journal = replace(record.journal, entries={**record.journal.entries, place: after})
-            record.events.append(timeline.settled(now, after))
-            if record.run is not None and record.run.wake(now):
-                self._announce(record.task, runnable=True)
-        return deepcopy(record.task)
+        value = copied(value)
+        record = self._by_id(task_id)
+        verbs.settle(record, place, token, state, value, self._clock())
+        return self._settled(record)
 
     async def tell(self, task_id: str, place: str, token: str, message: str) -> Task:
         plain(message)
-        record, entry = self._external(task_id, place)
-        # What a settlement would come to says all there is to know: whether the token is right, and whether it is over.
-        if settled(entry, token, EntryState.DONE, None) is None or record.task.status.terminal:
-            raise AlreadySettled
-        event = lifecycle.on_tell(record.task, message)
-        if event is not None:
-            self._apply(record, event, self._clock())
-        return deepcopy(record.task)
+        record = self._by_id(task_id)
+        verbs.tell(record, place, token, message, self._clock())
+        return self._settled(record)
 
     # -- what operators ask --------------------------------------------------------------------------------------------
 
     async def inspect(self, task_id: str) -> Inspection:
-        record = self._t.ids.get(task_id)
-        if record is None:
-            raise TaskNotFound
+        record = self._by_id(task_id)
         run = None if record.run is None else record.run.state()
-        return Inspection(deepcopy(record.task), run, deepcopy(record.journal), tuple(record.events))
+        return Inspection(deepcopy(record.task), run, deepcopy(record.journal), tuple(record.timeline))
 
     async def loads(self) -> tuple[Load, ...]:
         now = self._clock()
@@ -281,14 +227,16 @@ class MemoryStore:
         overdue = [record for record, _ in self._t.runs() if _expired(record.task, now)]
         overdue = sorted(overdue, key=_expiry)[:limit]
         for record in overdue:
-            self._apply(record, lifecycle.Expire(), now)
+            verbs.expire(record, now)
+            self._settle(record)
         return len(overdue)
 
     async def free_overdue(self, limit: int, *, late_ms: int) -> int:
         now = self._clock()
         late = self._t.past_deadline(now - late_ms)[:limit]
         for record, run in late:
-            self._bury(record, run, timeline.overran, now)
+            verbs.bury(record, run, timeline.overran, now)
+            self._settle(record)
         return len(late)
 
     async def purge(self, limit: int, *, linger_ms: int, tombstone_ms: int) -> int:
@@ -305,23 +253,24 @@ class MemoryStore:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _created(self, new: NewTask) -> Record:
+    def _created(self, new: NewTask) -> Kept:
         now = self._clock()
         self._t.seq += 1
         task = lifecycle.created(self._t.seq, new, now)
         run = Run(task.operation.handler, policy.due_at_once(now), new.max_attempts, new.timeout_ms)
-        record = Record(task, new.key, new.digest, run)
+        record = Kept(task, run, key=new.key, digest=new.digest)
         self._t.remember(record)
-        self._announce(task, runnable=True)
+        verbs.begin(record)
+        self._settle(record)
         return record
 
-    def _recalled(self, owner: Owner, key: str, digest: str | None) -> Record | None:
+    def _recalled(self, owner: Owner, key: str, digest: str | None) -> Kept | None:
         record = self._t.keys.get((owner, key))
         if record is not None and record.digest != digest:
             raise IdempotencyKeyReused
         return record
 
-    def _owned(self, owner: Owner, task_id: str) -> Record:
+    def _owned(self, owner: Owner, task_id: str) -> Kept:
         record = self._t.ids.get(task_id)
         if record is not None and record.task.owner == owner:
             return record
@@ -330,65 +279,34 @@ class MemoryStore:
             raise TaskExpired
         raise TaskNotFound
 
-    def _external(self, task_id: str, place: str) -> tuple[Record, Entry]:
+    def _by_id(self, task_id: str) -> Kept:
         record = self._t.ids.get(task_id)
-        if record is None or place not in record.journal.entries:
+        if record is None:
             raise TaskNotFound
-        return record, record.journal.entries[place]
+        return record
 
-    def _held(self, claim: Claim) -> tuple[Record, Run]:
+    def _held(self, claim: Claim) -> tuple[Kept, Run]:
         record = self._t.records.get(claim.seq)
-        run = None if record is None else record.run
-        if record is None or run is None or run.session is None or run.fence != claim.fence:
-            raise LeaseLost
-        return record, run
+        run = verbs.held(record, claim)
+        return self._t.records[claim.seq], run
 
-    def _claimed(self, record: Record, run: Run, session_id: str, now: int) -> Claim:
-        self._give_up_questions(record, now)
-        run.session, run.fence = session_id, self._t.fence
-        run.deadline_at = None if run.timeout_ms is None else now + run.timeout_ms
-        return Claim(deepcopy(record.task), run.fence, now, run.failures, run.deaths, run.deadline_at)
+    def _settled(self, record: Kept) -> Task:
+        """The task as it is after a verb."""
+        self._settle(record)
+        return deepcopy(record.task)
 
-    def _give_up_questions(self, record: Record, now: int) -> None:
-        """A worker goes on with the task, and waits no longer for what has had its time."""
-        given_up = inputs.unanswered(record.journal.questions, now)
-        record.journal = replace(record.journal, questions={**record.journal.questions, **given_up})
-        record.events.extend(timeline.unanswered(now, question) for question in given_up.values())
-        event = lifecycle.on_claim(record.task)
-        if event is not None:
-            self._apply(record, event, now)
-
-    def _bury(self, record: Record, run: Run, event: Callable[[int, int, int], Event], now: int) -> None:
-        """The worker that held it is dead, or as good as dead."""
-        run.deaths += 1
-        record.events.append(event(now, run.deaths, run.max_attempts))
-        end = lifecycle.on_death(record.task, run.deaths, run.max_attempts, minded=run.minds_cancel)
-        self._free(record, run, end, now)
-
-    def _give_back(self, record: Record, run: Run, now: int) -> None:
-        self._free(record, run, lifecycle.on_free(record.task, minded=run.minds_cancel), now)
-
-    def _free(self, record: Record, run: Run, end: lifecycle.Finish | None, now: int) -> None:
-        """Nobody runs it now: its end, or else somebody may run it at once."""
-        if end is not None:
-            self._apply(record, end, now)
-            return
-        run.put_aside(policy.due_at_once(now))
-        self._announce(record.task, runnable=True)
-
-    def _apply(self, record: Record, event: lifecycle.Event, now: int, *, runnable: bool = False) -> Task:
-        record.task = lifecycle.apply(record.task, event, now)
-        if record.task.status.terminal:
-            record.run = None
-        self._announce(record.task, runnable=runnable, cancel=isinstance(event, lifecycle.RequestCancel))
-        return record.task
-
-    def _announce(self, task: Task, *, runnable: bool = False, cancel: bool = False) -> None:
-        for listener in tuple(self._listeners):
-            listener(Change(task.id, task.seq, task.status, runnable, cancel))
+    def _settle(self, record: Kept) -> None:
+        """Take away what a verb has left to be told."""
+        record.timeline.extend(record.events)
+        changes = record.changes[:]
+        record.events.clear()
+        record.changes.clear()
+        for change in changes:
+            for listener in tuple(self._listeners):
+                listener(change)
 
 
-def _expiry(record: Record) -> tuple[int, int]:
+def _expiry(record: Kept) -> tuple[int, int]:
     return (policy.expires_at(record.task.created_at, record.task.ttl_ms) or 0, record.task.seq)
 
 

@@ -14,10 +14,11 @@ from itertools import chain, zip_longest
 from perdure.domain import inputs, lifecycle, timeline
 from perdure.domain.errors import LeaseLost
 from perdure.domain.model import Claim, Demand, JSONObject, Renewal, Session
+from perdure.store import rows
 from perdure.store.base import PROMOTED
 from perdure.store.codec import encode
 
-from . import rows, shared, sql
+from . import shared, sql
 from .writer import Transaction
 
 __all__ = ["claim", "close_session", "open_session", "renew"]

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from perdure.domain import inputs, lifecycle, policy, timeline
 from perdure.domain.errors import IdempotencyKeyReused
 from perdure.domain.model import JSON, InputRequest, NewTask, Owner, Task
+from perdure.store import rows
 from perdure.store.codec import encode
 
-from . import rows, shared, sql
+from . import shared, sql
 from .writer import Transaction
 
 __all__ = ["answer", "create", "open_questions", "recall", "request_cancel"]

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Sequence
 from perdure.domain import lifecycle, timeline
 from perdure.domain.model import JSON
 from perdure.domain.timeline import Event
+from perdure.store import rows
 from perdure.store.codec import encode
 
-from . import rows, shared, sql
+from . import shared, sql
 from .writer import Transaction
 
 __all__ = ["expire", "free_overdue", "purge", "take_over"]

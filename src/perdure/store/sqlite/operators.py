@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from perdure.domain.timeline import Inspection, Load
+from perdure.store import rows
 
-from . import rows, shared, sql
+from . import shared, sql
 from .writer import Transaction
 
 __all__ = ["backlog", "backlog_of", "inspect", "loads"]

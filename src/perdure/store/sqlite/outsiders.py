@@ -10,9 +10,10 @@ from perdure.domain import lifecycle, timeline
 from perdure.domain.errors import AlreadySettled, TaskNotFound
 from perdure.domain.journal import Entry, EntryState, settled
 from perdure.domain.model import JSON, Task
+from perdure.store import rows
 from perdure.store.codec import encode
 
-from . import rows, shared, sql
+from . import shared, sql
 from .writer import Transaction
 
 __all__ = ["settle", "tell"]

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from perdure.domain.errors import StoreUnusable
 from perdure.store import migrate
 
-__all__ = ["Fingerprint", "connect_reader", "connect_writer", "fingerprint", "path_of"]
+__all__ = ["Fingerprint", "connect_reader", "connect_writer", "fingerprint", "lacking", "path_of", "script"]
 
 APPLICATION_ID = 0x50455244  # "PERD"
 MIGRATIONS = migrate.load("perdure.store.sqlite")
@@ -73,6 +73,31 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     connection = _connect(path, _READER_BUSY_MS)
     connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def lacking(path: Path) -> tuple[migrate.Migration, ...]:
+    """The migrations that opening the file for writing would apply. Only reads; a file that is not there lacks all.
+
+    Raises:
+        StoreUnusable: as `connect_writer`.
+    """
+    if not path.exists():
+        return MIGRATIONS
+    with closing(connect_reader(path)) as connection:
+        try:
+            _refuse_strangers(connection, path)
+            return _pending(connection, path)
+        except sqlite3.Error as error:
+            raise StoreUnusable(_explain(path, error)) from error
+
+
+def script(migrations: tuple[migrate.Migration, ...]) -> str:
+    """What would be run to apply these, for the program `sqlite3`; empty for none."""
+    if not migrations:
+        return ""
+    statements = [text for migration in migrations for text in migration.statements]
+    mark = f"PRAGMA user_version = {migrations[-1].number};\nPRAGMA application_id = {APPLICATION_ID};"
+    return "\n".join([".bail on", "BEGIN IMMEDIATE;", *statements, mark, "COMMIT;", ""])
 
 
 Fingerprint = tuple[tuple[int, int] | None, ...]
@@ -194,7 +219,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             raise
 
 
-def _pending(cursor: sqlite3.Cursor, path: Path) -> tuple[migrate.Migration, ...]:
+def _pending(cursor: sqlite3.Cursor | sqlite3.Connection, path: Path) -> tuple[migrate.Migration, ...]:
     (version,) = cursor.execute("PRAGMA user_version").fetchone()
     return migrate.pending(MIGRATIONS, version, where=str(path))
 

@@ -21,8 +21,9 @@ from perdure.domain.inputs import Questions
 from perdure.domain.journal import Entry, Journal
 from perdure.domain.model import Change, Claim, Owner, Status, Task
 from perdure.domain.timeline import KEPT, Event
+from perdure.store import rows
 
-from . import rows, sql
+from . import sql
 from .writer import Transaction
 
 __all__ = [

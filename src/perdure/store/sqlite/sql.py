@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-_TASK: Final = (
-    "seq, id, tenant, principal, method, name, params, handler_version, status, message, version, created_at,"
-    " updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, accepts, result, error"
-)
+from perdure.store import rows
+
+_TASK: Final = rows.TASK
 # Runs that may be claimed at once, and those that wait for an instant. Written as the indexes have it: SQLite uses a
 # partial index only where the statement repeats its condition.
 _READY: Final = "session IS NULL AND due_at < 0"

@@ -34,11 +34,12 @@ from perdure.domain.model import (
     Task,
 )
 from perdure.domain.timeline import Inspection, Load
+from perdure.store import rows
 from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
 from perdure.store.codec import decode, decode_object, encode, plain
 
-from . import claims, clients, housekeeping, operators, outsiders, rows, schema, shared, sql, workers
+from . import claims, clients, housekeeping, operators, outsiders, schema, shared, sql, workers
 from .writer import Transaction, Writer
 
 __all__ = ["SQLiteStore"]

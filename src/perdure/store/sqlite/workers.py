@@ -13,9 +13,10 @@ from perdure.domain.inputs import Questions
 from perdure.domain.journal import Entry, Journal, Waits, undone
 from perdure.domain.model import JSON, Claim, Outcome, Task
 from perdure.domain.timeline import Event, EventKind
+from perdure.store import rows
 from perdure.store.codec import encode
 
-from . import rows, shared, sql
+from . import shared, sql
 from .writer import Transaction
 
 __all__ = ["finish", "park", "record", "release", "report", "retry"]

@@ -35,9 +35,9 @@ from perdure.engine.run import Run
 from perdure.store.codec import encode, mended
 
 from .context import TaskContext
+from .declaration import TaskTool, error_result, in_log, log_failure
 from .retrying import again, original
 from .sync_context import SyncTaskContext
-from .tools import TaskTool, error_result, in_log, log_failure
 
 __all__ = ["ToolHandler"]
 

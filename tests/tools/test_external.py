@@ -32,7 +32,7 @@ from perdure.store.sqlite import SQLiteStore
 from perdure.testing import Harness
 from tests.store.support import VirtualClock
 from tests.support import PATIENCE, eventually
-from tests.wire.elsewhere import Elsewhere
+from tests.tools.elsewhere import Elsewhere
 from tests.wire.envelopes import JSON
 from tests.wire.support import ROOT, Stage, stage
 

@@ -26,8 +26,8 @@ from perdure.engine.run import Run
 from perdure.engine.steps import Step, step
 from perdure.store.codec import plain
 
-from .capabilities import kind_of, unsupported_input
 from .external import Look, Start, described, read
+from .kinds import kind_of, unsupported_kind
 from .questions import Question
 from .retrying import Declined, any_error, is_worth
 from .steps import Function, Shape, called, describe, in_thread, misfit, no_function
@@ -185,7 +185,7 @@ class BaseContext(Context[Any, Any]):
         asked = {key: Asked(question.request(), timeout_ms=timeout_ms) for key, question in questions.items()}
         for new in asked.values():
             if (kind := kind_of(new.request)) not in self._run.claim.task.accepts:
-                raise unsupported_input(kind)
+                raise unsupported_kind(kind)
         try:
             closed = await self._run.ask(asked)
         except InputKeyReused as reused:

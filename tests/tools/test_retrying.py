@@ -22,7 +22,7 @@ from perdure import (
 from perdure.domain.model import Claim, Operation, Owner, Status, Task
 from perdure.engine.handler import Again
 from perdure.engine.run import Parked
-from perdure.wire.retrying import Declined, again, is_worth, original
+from perdure.tools.retrying import Declined, again, is_worth, original
 
 E = TypeVar("E", bound=Exception)
 

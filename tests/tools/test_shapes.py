@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 from perdure import ConfigurationError, JournalMismatch, NotStorable
 from perdure.store.codec import decode, encode
-from perdure.wire.steps import Shape, describe
+from perdure.tools.steps import Shape, describe
 
 if TYPE_CHECKING:
     from collections import OrderedDict as Absent

@@ -7,7 +7,7 @@ from mcp_types import ListRootsResult
 from pydantic import BaseModel
 
 from perdure import Answer, ListRoots, Retry, SyncTaskContext, TaskContext
-from perdure.wire.base import Sampled
+from perdure.tools.base import Sampled
 from tests.wire.tools import Form
 
 

@@ -1,7 +1,11 @@
-"""Rows to domain values and back. The order of columns is `sql._TASK`'s."""
+"""Rows of a database to domain values and back: what the backends that speak SQL have in common.
+
+They give the columns the same names and order, write JSON as text, and may have a number where another has a boolean.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 from perdure.domain import policy
@@ -21,6 +25,7 @@ from perdure.domain.timeline import Event, EventKind, Load, RunState
 from perdure.store.codec import decode, decode_object, encode, plain
 
 __all__ = [
+    "TASK",
     "entries",
     "entry",
     "events",
@@ -32,38 +37,45 @@ __all__ = [
     "update_values",
 ]
 
+TASK: Final = (
+    "seq, id, tenant, principal, method, name, params, handler_version, status, message, version, created_at,"
+    " updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, accepts, result, error"
+)
+"""The columns of a task, as `task` reads them."""
+
 # A look-up, where calling the class would cost as much as reading a column; and each poll makes a task from a row.
 _STATUSES: Final = {status.value: status for status in Status}
 
 
 def task(row: Any) -> Task:
-    """The task in a row of `sql._TASK`'s columns, without its questions."""
+    """The task in a row of `TASK`'s columns, without its questions."""
     (
         seq, id_, tenant, principal, method, name, params, handler_version, status, message, version, created_at,
         updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, accepts, result, error,
     ) = row  # fmt: skip
+    # By position, in the order in which `Task` has them: with sixteen names it would take half as long again.
     return Task(
-        seq=seq,
-        id=id_,
-        owner=Owner(tenant, principal),
-        operation=Operation(method, name, decode_object(params), handler_version),
-        status=_STATUSES[status],
-        created_at=created_at,
-        updated_at=updated_at,
-        version=version,
-        message=message,
-        ttl_ms=ttl_ms,
-        keep_ms=keep_ms,
-        poll_ms=poll_ms,
-        cancel_requested=bool(cancel_requested),
-        accepts=frozenset(accepts.split()),
-        result=None if result is None else decode_object(result),
-        error=None if error is None else _failure(error),
+        seq,
+        id_,
+        Owner(tenant, principal),
+        Operation(method, name, decode_object(params), handler_version),
+        _STATUSES[status],
+        created_at,
+        updated_at,
+        version,
+        message,
+        ttl_ms,
+        keep_ms,
+        poll_ms,
+        bool(cancel_requested),
+        frozenset(accepts.split()),
+        None if result is None else decode_object(result),
+        None if error is None else _failure(error),
     )
 
 
-def questions(rows: list[Any]) -> Questions:
-    """A task's questions from rows of `sql.INPUT_ALL`."""
+def questions(rows: Iterable[Any]) -> Questions:
+    """A task's questions: key, request, issued_at, state, response, place, deadline, awaited."""
     return {
         key: InputRequest(
             key,
@@ -79,29 +91,29 @@ def questions(rows: list[Any]) -> Questions:
     }
 
 
-def entries(rows: list[Any]) -> dict[str, Entry]:
-    """A task's journal from rows of `sql.ENTRY_ALL`, by place."""
+def entries(rows: Iterable[Any]) -> dict[str, Entry]:
+    """A task's journal, by place, from rows as `entry` reads them."""
     return {row[0]: entry(row) for row in rows}
 
 
 def entry(row: Any) -> Entry:
-    """The entry in a row of `sql.ENTRY_AT`."""
+    """An entry of the journal: place, verb, name, state, value, wake_at."""
     place, verb, name, state, value, wake_at = row
     return Entry(place, Verb(verb), name, EntryState(state), decode(value), wake_at)
 
 
-def events(rows: list[Any]) -> tuple[Event, ...]:
-    """A task's timeline from rows of `sql.EVENT_ALL`."""
+def events(rows: Iterable[Any]) -> tuple[Event, ...]:
+    """A task's timeline: at, kind, detail."""
     return tuple(Event(at, EventKind(kind), detail) for at, kind, detail in rows)
 
 
 def run_state(row: Any) -> RunState:
-    """Where a run is, from a row of `sql.RUN_STATE`."""
+    """Where a run is: handler, due_at, session, fence, failures, deaths, deadline_at."""
     return RunState(*row)
 
 
 def load(row: Any, now: int) -> Load:
-    """What there is to run of one handler, from a row of `sql.RUN_QUEUES`."""
+    """What there is to run of one handler: handler, ready, held, all of them, since when the first is ready."""
     handler, ready, held, all_, since = row
     # A clock that was ahead and has been set back is no reason to speak of less than no time.
     return Load(handler, ready, held, all_ - ready - held, None if since is None else max(0, now - since))

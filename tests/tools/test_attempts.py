@@ -81,7 +81,7 @@ async def test_an_attempt_that_is_not_the_last_is_one_line_in_the_log_and_the_la
     async with stage(tmp_path, only(tool, retry=Retry(max_attempts=2, backoff="1ms"))) as up:
         task = await up.client.finish("tool")
     who = f"task {ids.abbreviated(task['taskId'])}: Tool 'tool'"
-    first, last = (each for each in caplog.records if each.name.startswith("perdure.wire"))
+    first, last = (each for each in caplog.records if each.name.startswith("perdure.tools"))
     assert first.getMessage().startswith(f"{who} failed in attempt 1, and is tried again in ")
     assert first.getMessage().endswith(" s: ConnectionError: refused, and so on")
     assert (first.levelname, first.exc_info) == ("WARNING", None)
@@ -96,10 +96,10 @@ async def test_the_traceback_of_each_attempt_is_there_for_who_wants_it(
     async def tool() -> None:
         raise ConnectionError("refused")
 
-    caplog.set_level(logging.DEBUG, "perdure.wire.handler")
+    caplog.set_level(logging.DEBUG, "perdure.tools.handler")
     async with stage(tmp_path, only(tool, retry=Retry(max_attempts=2, backoff="1ms"))) as up:
         await up.client.finish("tool")
-    debug = [each for each in caplog.records if each.levelname == "DEBUG" and each.name == "perdure.wire.handler"]
+    debug = [each for each in caplog.records if each.levelname == "DEBUG" and each.name == "perdure.tools.handler"]
     assert [each.exc_info is not None for each in debug] == [True]
 
 
@@ -410,7 +410,7 @@ def test_queue_priority_and_concurrency_say_where_and_when_it_runs(tmp_path: Pat
     tasks.tool("plain")(first)
     tasks.tool("placed", version="2", queue="slow", priority=-3, concurrency=2)(first)
     tasks.retired("placed", version="1", queue="slow", concurrency=1)(first)
-    assert {name: handler.placement for name, handler in tasks.handlers.items()} == {
+    assert {name: handler.placement for name, handler in tasks.assembly.catalog.handlers.items()} == {
         "tools/call:plain": Placement(),
         "tools/call:placed@2": Placement("slow", -3, 2),
         "tools/call:placed@1": Placement("slow", 0, 1),

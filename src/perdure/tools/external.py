@@ -2,7 +2,7 @@
 
 Whoever has the handle of some work (`domain/handles.py`) may settle that, once, and do nothing else. It takes no
 server: any process that has the store can say what there is to say, and the worker that runs the task finds it there.
-`callbacks` puts the same verbs behind HTTP.
+The wire puts the same verbs behind HTTP.
 
 Nothing here tells whether a handle is made up, another task's, or of a task that was purged. Those are one answer
 (contract 6).

@@ -1,0 +1,134 @@
+"""What is behind a `Tasks`: the store that its URL names, the engine on top, the tools, the server that they belong to.
+
+Users see `Tasks`. This is what the command line, the server's start and the harness work with: they configure it, look
+whether it can be used, and run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from weakref import WeakSet
+
+import anyio
+from mcp.server.mcpserver import MCPServer
+
+from perdure.domain.errors import ConfigurationError, StoreUnusable
+from perdure.engine.runtime import Options, Runtime
+from perdure.store.base import Store
+from perdure.tools.catalog import Catalog
+from perdure.wire.attachment import NO_LIFESPAN, Attachment
+
+from . import checks, stores
+
+__all__ = ["Assembly", "assembly_of"]
+
+
+class Assembly:
+    """The parts of one `Tasks`, put together.
+
+    `named`: the store as it was given, the URL or the object. `allow_anonymous`: the server may listen beyond this
+    machine though it has no authentication.
+    """
+
+    def __init__(self, store: str | Store, options: Options, *, allow_anonymous: bool) -> None:
+        self.named = store
+        self.allow_anonymous = allow_anonymous
+        self.catalog = Catalog()
+        opened = stores.open_store(store) if isinstance(store, str) else store
+        self.runtime = Runtime(opened, self.catalog.handlers, options)
+        self.attachment = Attachment(self.runtime, self.catalog)
+        _assembled.add(self)
+
+    @property
+    def options(self) -> Options:
+        """How this process takes part, as it is configured now."""
+        return self.runtime.options
+
+    def configure(
+        self, *, store: str | None, worker: bool | None, concurrency: int | None, queues: checks.Queues | None
+    ) -> None:
+        """As `Tasks.configure`.
+
+        Raises:
+            StoreUnusable: the URL names no store.
+            ConfigurationError: an option has a value that it can't have.
+        """
+        before = self.options
+        self.runtime.options = replace(
+            before,
+            worker=before.worker if worker is None else worker,
+            concurrency=before.concurrency if concurrency is None else checks.count(concurrency, "concurrency"),
+            queues=before.queues if queues is None else checks.queues(queues),
+        )
+        if store is not None:
+            self.runtime.store, self.named = stores.open_store(store), store
+
+    def check_queues(self) -> None:
+        """That each queue that is to be served has a tool.
+
+        Raises:
+            ConfigurationError: one has none; the message names those that there are.
+        """
+        known = sorted({handler.placement.queue for handler in self.catalog.handlers.values()})
+        for queue in self.options.queues or ():
+            if queue not in known:
+                raise ConfigurationError(
+                    f"no tool belongs to the queue {queue!r}: there is {', '.join(known) or 'none'}"
+                )
+
+    def preflight(self) -> None:
+        """Open the store once, bring its schema up to date, and close it again. Not from within an event loop.
+
+        Raises:
+            SystemExit: it can't be used; the message, one line, says why and what to do.
+        """
+        try:
+            anyio.run(self._open_once)
+        except StoreUnusable as error:
+            raise SystemExit(f"perdure: {error}") from None
+
+    async def _open_once(self) -> None:
+        await self.runtime.store.open()
+        await self.runtime.store.close()
+
+    @asynccontextmanager
+    async def working(self, app: MCPServer[Any]) -> AsyncGenerator[None]:
+        """The lifespan of `app`, entered without serving it: what `perdure worker` runs inside of.
+
+        Raises:
+            ConfigurationError: `app` was put together without these tasks, or without a part of them.
+        """
+        lifespan = app.settings.lifespan
+        if lifespan is None:
+            raise ConfigurationError(NO_LIFESPAN)
+        async with lifespan(app) as state:
+            if not self.attachment.started:
+                raise ConfigurationError(NO_LIFESPAN)
+            if self.catalog.state is None:
+                # `app` was made by hand, around `Tasks.lifespan`: nobody else knows what its lifespan yields.
+                self.catalog.state = state
+            yield
+
+    def stop_working(self) -> None:
+        """Claim no more tasks, ahead of the end: the grace period of those that run begins. On the event loop only."""
+        self.runtime.stop_working()
+
+    def lend(self, store: Store, state: object) -> Store:
+        """Use another store, and another state than the server's lifespan yields, while nothing runs.
+
+        Returns the store that was used before.
+        """
+        before, self.runtime.store = self.runtime.store, store
+        self.catalog.state = state
+        return before
+
+
+_assembled: WeakSet[Assembly] = WeakSet()
+
+
+def assembly_of(app: MCPServer[Any]) -> Assembly | None:
+    """What is behind the `Tasks` that `app` was made with, among all of this process; also if `app` lacks a part."""
+    return next((assembly for assembly in _assembled if assembly.attachment.is_of(app)), None)

@@ -1,0 +1,70 @@
+"""What changes tasks that are there: batches of verbs, each on a sheet and in one transaction.
+
+Workers name tasks by their claims, clients and other systems by their ids. The two come in batches of their own, so
+that each takes its locks with a single statement, in the order of the tasks' numbers: two orders would be a deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.domain.errors import TaskExpired, TaskNotFound
+from perdure.store.records import Record
+
+from . import finding, sql
+from .finding import Sought
+from .lanes import Done
+from .sheet import Held, Named, Sheet
+from .transactions import Transactions
+from .url import Connection
+
+__all__ = ["change_held", "change_named"]
+
+
+async def change_held(
+    transactions: Transactions, connection: Connection, verbs: Sequence[Held], clock: int | None
+) -> list[Done]:
+    """Verbs on tasks that are claimed."""
+    sheet = Sheet(connection)
+    async with transactions.writing(connection):
+        await sheet.lock_held((verb.claim for verb in verbs), clock)
+        await sheet.load_for((verb.claim.seq, verb) for verb in verbs)
+        done = [sheet.run(verb.claim.seq, verb.act) for verb in verbs]
+        await sheet.flush()
+    return done
+
+
+async def change_named(
+    transactions: Transactions, connection: Connection, verbs: Sequence[Named], clock: int | None
+) -> list[Done]:
+    """Verbs on tasks that are known by their ids."""
+    sheet = Sheet(connection)
+    async with transactions.writing(connection):
+        ids = {verb.id for verb in verbs}
+        await sheet.lock([seq for (seq,) in await connection.fetch(sql.SEQS, [*ids])], clock)
+        # What is over by now can't change any more, and is read without a lock; with its questions, if it has any.
+        unlocked = await finding.by_id(connection, ids - {record.task.id for record in sheet.records.values()})
+        sheet.records |= {task.seq: Record(task, None) for task in unlocked.values()}
+        seqs = {record.task.id: seq for seq, record in sheet.records.items()}
+        await sheet.load_for((seqs[verb.id], verb) for verb in verbs if verb.id in seqs)
+        done = [_run(sheet, seqs.get(verb.id), verb) for verb in verbs]
+        await sheet.flush()
+        return await _tell_expired(connection, verbs, done, clock)
+
+
+def _run(sheet: Sheet, seq: int | None, verb: Named) -> Done:
+    record = None if seq is None else sheet.records[seq]
+    strange = record is not None and verb.owner is not None and record.task.owner != verb.owner
+    return sheet.run(-1 if seq is None or strange else seq, verb.act)
+
+
+async def _tell_expired(
+    connection: Connection, verbs: Sequence[Named], done: Sequence[Done], clock: int | None
+) -> list[Done]:
+    """What was purged a while ago is not just unknown to its owner."""
+    sought = [
+        Sought(verb.owner, verb.id) if verb.owner is not None and isinstance(each.error, TaskNotFound) else None
+        for verb, each in zip(verbs, done, strict=True)
+    ]
+    buried = await finding.expired(connection, [each for each in sought if each is not None], clock)
+    return [Done(error=TaskExpired()) if one in buried else each for one, each in zip(sought, done, strict=True)]

@@ -1,0 +1,107 @@
+"""Making tasks: a batch is one statement, which is its own transaction.
+
+Whether an id or a key is taken is for the unique indexes to say, which know it also of a task that another replica is
+making at this moment. What they have let pass is looked up afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from perdure.domain import lifecycle
+from perdure.domain.errors import PerdureError, StoreUnavailable
+from perdure.domain.model import NewTask, Task
+from perdure.store import verbs
+from perdure.store.codec import encode, plain
+from perdure.store.records import Record
+
+from . import finding, sql
+from .finding import Sought
+from .lanes import Done
+from .transactions import Transactions
+from .url import Connection
+
+__all__ = ["create", "row"]
+
+_TRIES: Final = 3
+"""How often a task is made that was taken at first and could not be found then: somebody purged it in between."""
+
+Row = tuple[Any, ...]
+
+
+def row(new: NewTask) -> Row:
+    """What `sql.TASK_CREATE` is given of a task.
+
+    Raises:
+        NotStorable: one of the texts, or the parameters.
+    """
+    operation = new.operation
+    texts = (new.id, new.owner.tenant, new.owner.principal, operation.method, operation.name, operation.version)
+    accepts = " ".join(sorted(new.accepts))
+    plain("".join((*texts, accepts, new.key or "", new.digest or "")))
+    return (
+        *texts[:5],
+        encode(operation.params),
+        operation.version,
+        new.ttl_ms,
+        new.keep_ms,
+        new.poll_ms,
+        accepts,
+        new.key,
+        new.digest,
+        operation.handler,
+        new.max_attempts,
+        new.timeout_ms,
+    )
+
+
+async def create(
+    transactions: Transactions, connection: Connection, given: Sequence[tuple[NewTask, Row]], clock: int | None
+) -> list[Done]:
+    done: dict[int, Done] = {}
+    for _ in range(_TRIES):
+        left = {number: each for number, each in enumerate(given) if number not in done}
+        if not left:
+            break
+        done |= await _create(transactions, connection, left, clock)
+    return [done.get(number, Done(error=StoreUnavailable())) for number in range(len(given))]
+
+
+async def _create(
+    transactions: Transactions, connection: Connection, given: dict[int, tuple[NewTask, Row]], clock: int | None
+) -> dict[int, Done]:
+    """Make those that can be made, and find the others; without those that are neither."""
+    # The same id twice in one batch is the same call twice: the second finds what the first has made.
+    first = {new.id: (number, new, row) for number, (new, row) in reversed(given.items())}
+    async with transactions.reading(connection):
+        columns = zip(*(row for _, _, row in first.values()), strict=True)
+        made = await connection.fetch(sql.TASK_CREATE, clock, *map(list, columns))
+    done = {first[id_][0]: _made(first[id_][1], seq, now) for id_, seq, now in made}
+    for number, (new, _) in given.items():
+        if number not in done:
+            async with transactions.reading(connection):
+                if (known := await _known(connection, new, clock)) is not None:
+                    done[number] = known
+    return done
+
+
+def _made(new: NewTask, seq: int, now: int) -> Done:
+    task = Record(lifecycle.created(seq, new, now), None)
+    verbs.begin(task)
+    return Done(task.task, changes=task.changes)
+
+
+async def _known(connection: Connection, new: NewTask, clock: int | None) -> Done | None:
+    """The task that stands there already: under the id in the first place, since that is this very call again."""
+    try:
+        if await finding.by_id(connection, [new.id]):
+            (found,) = await finding.find(connection, [Sought(new.owner, new.id)], clock)
+            # Gone in between, or somebody else's: which of the two, the next look tells.
+            return found if found.error is None or await finding.by_id(connection, [new.id]) else None
+        task: Task | None = None
+        if new.key is not None:
+            task = await finding.recall(connection, new.owner, new.key, new.digest)
+        return None if task is None else Done(task)
+    except PerdureError as error:
+        return Done(error=error)

@@ -1,0 +1,157 @@
+"""What only reads: tasks found by their ids and keys, what they have on record, and what there is to run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import asyncpg
+
+from perdure.domain import inputs
+from perdure.domain.errors import IdempotencyKeyReused, TaskExpired, TaskNotFound
+from perdure.domain.inputs import Questions
+from perdure.domain.journal import Journal
+from perdure.domain.model import InputRequest, Owner, Session, Task
+from perdure.domain.timeline import Inspection, Load
+from perdure.store import rows
+from perdure.store.codec import decode_object
+
+from . import sql
+from .lanes import Done
+from .url import Connection
+
+__all__ = [
+    "Sought",
+    "backlog",
+    "by_id",
+    "expired",
+    "find",
+    "grouped",
+    "inspect",
+    "journals",
+    "loads",
+    "open_questions",
+    "questions_of",
+    "recall",
+    "sessions",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A task that its owner asks for."""
+
+    owner: Owner
+    id: str
+
+
+async def find(connection: Connection, sought: Sequence[Sought], clock: int | None) -> list[Done]:
+    """The tasks as they are now, with their outstanding inputs; an error for each that is not there for its owner."""
+    found = {task.id: task for task in map(_task, await connection.fetch(sql.TASK_FIND, [each.id for each in sought]))}
+    mine = [found.get(each.id) for each in sought]
+    mine = [task if task and task.owner == each.owner else None for each, task in zip(sought, mine, strict=True)]
+    missing = [each for each, task in zip(sought, mine, strict=True) if task is None]
+    buried = await expired(connection, missing, clock)
+    return [
+        Done(task) if task is not None else Done(error=TaskExpired() if each in buried else TaskNotFound())
+        for each, task in zip(sought, mine, strict=True)
+    ]
+
+
+async def expired(connection: Connection, missing: Collection[Sought], clock: int | None) -> set[Sought]:
+    """Those that were this owner's and were purged a while ago."""
+    if not missing:
+        return set()
+    graves = await connection.fetch(sql.TOMBSTONE_FIND, clock, [each.id for each in missing])
+    return {Sought(Owner(tenant, principal), id_) for id_, tenant, principal in graves} & set(missing)
+
+
+async def by_id(connection: Connection, ids: Collection[str]) -> dict[str, Task]:
+    """Tasks, whoever's they are."""
+    return {task.id: task for task in map(_task, await connection.fetch(sql.TASK_FIND, ids))} if ids else {}
+
+
+async def recall(connection: Connection, owner: Owner, key: str, digest: str | None) -> Task | None:
+    row = await connection.fetchrow(sql.TASK_RECALL, owner.tenant, owner.principal, key)
+    if row is None:
+        return None
+    if row[0] != digest:
+        raise IdempotencyKeyReused
+    return _task(row[1:])
+
+
+async def open_questions(connection: Connection, sought: Sought, clock: int | None) -> tuple[InputRequest, ...]:
+    (found,) = await find(connection, [sought], clock)
+    if found.error is not None:
+        raise found.error
+    task: Task = found.value
+    if task.status.terminal:
+        return ()
+    return inputs.outstanding((await questions_of(connection, [task.seq])).get(task.seq, {}))
+
+
+async def questions_of(connection: Connection, seqs: Sequence[int]) -> dict[int, dict[str, InputRequest]]:
+    """All that tasks ever asked, by their numbers."""
+    found = grouped(await connection.fetch(sql.INPUT_ALL, seqs))
+    return {seq: dict(rows.questions(questions)) for seq, questions in found.items()}
+
+
+async def journals(connection: Connection, seqs: Sequence[int]) -> list[Journal]:
+    """What tasks have on record.
+
+    The entries first, so that a question which one of them led to is not missed; what comes later is news.
+    """
+    entries = grouped(await connection.fetch(sql.ENTRY_ALL, seqs))
+    questions = await questions_of(connection, seqs)
+    return [Journal(rows.entries(entries.get(seq, ())), questions.get(seq, {})) for seq in seqs]
+
+
+async def sessions(connection: Connection, clock: int | None) -> tuple[tuple[Session, bool], ...]:
+    found = await connection.fetch(sql.SESSION_ALL, clock)
+    return tuple((Session(id_, expires_at, decode_object(info)), lapsed) for id_, expires_at, info, lapsed in found)
+
+
+# -- what operators ask ------------------------------------------------------------------------------------------------
+
+
+async def inspect(connection: Connection, task_id: str) -> Inspection:
+    task = (await by_id(connection, [task_id])).get(task_id)
+    if task is None:
+        raise TaskNotFound
+    run = await connection.fetchrow(sql.RUN_STATE, task.seq)
+    events = rows.events(await connection.fetch(sql.EVENT_ALL, task.seq))
+    (journal,) = await journals(connection, [task.seq])
+    return Inspection(task, None if run is None else rows.run_state(run), journal, events)
+
+
+async def loads(connection: Connection, clock: int | None) -> tuple[Load, ...]:
+    return tuple(rows.load(row[1:], row[0]) for row in await connection.fetch(sql.RUN_QUEUES, clock))
+
+
+async def backlog(connection: Connection, most: int, tenant: str | None, clock: int | None) -> dict[str, int]:
+    if tenant is None:
+        return {row[0]: row[1] for row in await connection.fetch(sql.RUN_BACKLOG, clock, most)}
+    count = await connection.fetchval(sql.RUN_BACKLOG_OF, clock, most, tenant)
+    return {tenant: count} if count else {}
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def grouped(found: Iterable[asyncpg.Record]) -> dict[int, list[Any]]:
+    """The rows of each task, without its number, which comes first in them."""
+    by_task: dict[int, list[Any]] = {}
+    for row in found:
+        by_task.setdefault(row[0], []).append(row[1:])
+    return by_task
+
+
+def _task(row: Any) -> Task:
+    """The task in a row of its questions, if it waits for any, and `rows.TASK`."""
+    task = rows.task(row[1:])
+    if row[0] is None:
+        return task
+    questions: Questions = rows.questions(json.loads(row[0]))
+    return replace(task, inputs=inputs.awaited(questions))

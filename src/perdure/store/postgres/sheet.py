@@ -1,0 +1,297 @@
+"""A sheet: the records that a batch of verbs is about, locked, and what has to be written once all have been run.
+
+One transaction serves many callers: it locks and loads their tasks together, each verb runs on its record (`verbs`),
+and what differs afterwards is written back together. So a batch is a handful of round trips, whatever its size.
+
+Each verb works on a copy, which takes the record's place once the verb is through and what it stored has been encoded;
+so one that refuses leaves nothing behind, and two that concern the same task see each other's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import asyncpg
+
+from perdure.domain import inputs, policy
+from perdure.domain.errors import IllegalTransition, PerdureError
+from perdure.domain.journal import Entry
+from perdure.domain.model import Claim, InputRequest, InputState, Owner, Status, Task
+from perdure.domain.timeline import KEPT, Event
+from perdure.store import rows
+from perdure.store.codec import encode, plain
+from perdure.store.records import Record, Run
+
+from . import finding, sql
+from .lanes import Done
+from .url import Connection
+
+__all__ = ["EVERYTHING", "Act", "Held", "Named", "Sheet", "Verb", "Writes"]
+
+_STATUSES: Final = {status.value: status for status in Status}
+
+
+Act = Callable[[Record | None, int], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One caller's verb: which task it is about, what of it has to be loaded, and what is done.
+
+    `places`: the entries of the journal that `act` looks at; `EVERYTHING` for all. `questions`: whether it looks at the
+    questions. `act` is given the record and the time, may raise an error of the domain, and its value is what the
+    caller gets.
+    """
+
+    act: Act
+    places: frozenset[str] = frozenset()
+    questions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Verb):
+    """A verb on a task that its caller has claimed. The record is None if the task is over."""
+
+    claim: Claim = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Named(Verb):
+    """A verb on the task with that id; the owner's, if there is one. The record is None if there is no such task."""
+
+    id: str = field(kw_only=True)
+    owner: Owner | None = field(kw_only=True)
+
+
+EVERYTHING: Final = frozenset({"*"})
+"""No place: places are numbers."""
+
+
+@dataclass(slots=True)
+class Writes:
+    """Rows to be written, each table's by its key."""
+
+    tasks: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
+    runs: dict[int, Run | None] = field(default_factory=dict[int, Run | None])
+    inputs: dict[tuple[int, str], tuple[Any, ...]] = field(default_factory=dict[tuple[int, str], tuple[Any, ...]])
+    entries: dict[tuple[int, str], tuple[Any, ...] | None] = field(
+        default_factory=dict[tuple[int, str], tuple[Any, ...] | None]
+    )
+    events: list[tuple[int, Event]] = field(default_factory=list[tuple[int, Event]])
+
+    def note(self, before: Record, after: Record) -> None:
+        """Take up what differs.
+
+        Raises:
+            NotStorable: something in it can't be stored; nothing was taken up.
+        """
+        seq, rest = after.task.seq, Writes()
+        if after.task is not before.task:
+            rest.tasks[seq] = _task_row(after.task)
+        if after.run != before.run:
+            rest.runs[seq] = after.run
+        known, changed = before.journal.questions, after.journal.questions
+        for position, (key, question) in enumerate(changed.items()):
+            if known.get(key) is not question:
+                rest.inputs[seq, key] = _input_row(seq, position, question)
+        written = before.journal.entries
+        for place, entry in after.journal.entries.items():
+            if written.get(place) is not entry:
+                rest.entries[seq, place] = _entry_row(seq, entry)
+        rest.entries |= {(seq, place): None for place in written.keys() - after.journal.entries.keys()}
+        rest.events = [(seq, _sound(event)) for event in after.events]
+        self._add(rest)
+
+    def _add(self, more: Writes) -> None:
+        self.tasks |= more.tasks
+        self.runs |= more.runs
+        self.inputs |= more.inputs
+        self.entries |= more.entries
+        self.events += more.events
+
+    async def flush(self, connection: Connection) -> None:
+        """Write all of it; the runs first, as they were locked."""
+        await self._flush_runs(connection)
+        if self.tasks:
+            written = await connection.execute(sql.TASK_WRITE, *_columns(self.tasks.values()))
+            if written != f"UPDATE {len(self.tasks)}":
+                raise IllegalTransition("A task whose run is locked is already over")
+        if self.inputs:
+            await connection.execute(sql.INPUT_WRITE, *_columns(self.inputs.values()))
+        await self._flush_entries(connection)
+        if self.events:
+            await self._flush_events(connection)
+
+    async def _flush_runs(self, connection: Connection) -> None:
+        changed = [_run_row(seq, run) for seq, run in self.runs.items() if run is not None]
+        over = [seq for seq, run in self.runs.items() if run is None]
+        if changed:
+            await connection.execute(sql.RUN_WRITE, *_columns(changed))
+        if over:
+            await connection.execute(sql.RUN_DELETE, over)
+
+    async def _flush_entries(self, connection: Connection) -> None:
+        changed = [row for row in self.entries.values() if row is not None]
+        gone = [key for key, row in self.entries.items() if row is None]
+        if changed:
+            await connection.execute(sql.ENTRY_WRITE, *_columns(changed))
+        if gone:
+            await connection.execute(sql.ENTRY_UNDO, *_columns(gone))
+
+    async def _flush_events(self, connection: Connection) -> None:
+        turns: dict[int, int] = {}
+        events: list[tuple[Any, ...]] = []
+        for seq, event in self.events:
+            turns[seq] = turns.get(seq, 0) + 1
+            events.append((seq, turns[seq], event.at, event.kind.value, event.detail))
+        await connection.execute(sql.EVENT_WRITE, *_columns(events))
+        await connection.execute(sql.EVENT_FORGET, [*turns], KEPT)
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Locked records by number, and the time at which they were locked."""
+
+    connection: Connection
+    now: int = 0
+    records: dict[int, Record] = field(default_factory=dict[int, Record])
+    writes: Writes = field(default_factory=Writes)
+
+    # -- loading -------------------------------------------------------------------------------------------------------
+
+    async def lock(self, seqs: Iterable[int], clock: int | None) -> None:
+        """Lock and load unfinished tasks; the others are left out."""
+        for row in await self.connection.fetch(sql.LOCK, clock, [*seqs]):
+            self.now = row[0]
+            task = rows.task(row[11:])
+            self.records[task.seq] = Record(task, Run(*row[1:11]))
+
+    async def lock_held(self, claims: Iterable[Claim], clock: int | None) -> None:
+        """The same for tasks that the callers know, by their claims, as they were some time ago."""
+        known = {claim.seq: claim.task for claim in claims}
+        for row in await self.connection.fetch(sql.LOCK_HELD, clock, [*known]):
+            self.now, seq = row[0], row[1]
+            self.records[seq] = Record(_refreshed(known[seq], row[12:]), Run(*row[2:12]))
+
+    async def load_questions(self, seqs: Sequence[int]) -> None:
+        for seq, questions in (await finding.questions_of(self.connection, seqs)).items():
+            record = self.records[seq]
+            record.journal = replace(record.journal, questions=questions)
+            if record.task.status is Status.INPUT_REQUIRED:
+                record.task = replace(record.task, inputs=inputs.awaited(questions))
+
+    async def load_entries(self, wanted: Sequence[tuple[int, str]], all_of: Sequence[int]) -> None:
+        found: list[asyncpg.Record] = []
+        if wanted:
+            found += await self.connection.fetch(sql.ENTRY_AT, *_columns(wanted))
+        if all_of:
+            found += await self.connection.fetch(sql.ENTRY_ALL, all_of)
+        for seq, entries in finding.grouped(found).items():
+            record = self.records[seq]
+            record.journal = replace(record.journal, entries={**record.journal.entries, **rows.entries(entries)})
+
+    async def load_for(self, verbs: Iterable[tuple[int, Verb]]) -> None:
+        """What verbs look at besides the tasks and their runs."""
+        there = [(seq, verb) for seq, verb in verbs if seq in self.records]
+        questions = {seq for seq, verb in there if verb.questions}
+        all_of = {seq for seq, verb in there if verb.places is EVERYTHING}
+        wanted = {(seq, place) for seq, verb in there for place in verb.places if seq not in all_of}
+        if questions:
+            await self.load_questions([*questions])
+        if wanted or all_of:
+            await self.load_entries([*wanted], [*all_of])
+
+    # -- running and writing -------------------------------------------------------------------------------------------
+
+    def run(self, seq: int, act: Act) -> Done:
+        """Run a verb on a task."""
+        record = self.records.get(seq)
+        try:
+            if record is None:
+                return Done(act(None, self.now))
+            draft = record.copy()
+            value = act(draft, self.now)
+            self.writes.note(record, draft)
+        except PerdureError as error:
+            return Done(error=error)
+        self.records[seq] = draft
+        return Done(value, changes=draft.changes)
+
+    async def flush(self) -> None:
+        """Write what the verbs have changed."""
+        await self.writes.flush(self.connection)
+
+
+def _refreshed(known: Task, row: Sequence[Any]) -> Task:
+    """A task as it is now, of what it was when it was claimed and `sql._LIVE`'s columns."""
+    status, message, version, created_at, updated_at, ttl_ms, keep_ms, cancel_requested = row
+    return replace(
+        known,
+        status=_STATUSES[status],
+        message=message,
+        version=version,
+        created_at=created_at,
+        updated_at=updated_at,
+        ttl_ms=ttl_ms,
+        keep_ms=keep_ms,
+        cancel_requested=cancel_requested,
+    )
+
+
+# -- rows to be written, in the order of the statements' arrays --------------------------------------------------------
+
+
+def _columns(rows_: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows_, strict=True)]
+
+
+def _task_row(task: Task) -> tuple[Any, ...]:
+    error = task.error
+    return (
+        task.seq,
+        task.status.value,
+        None if task.message is None else plain(task.message),
+        task.version,
+        task.updated_at,
+        task.ttl_ms,
+        policy.expires_at(task.created_at, task.ttl_ms),
+        task.cancel_requested,
+        None if task.result is None else encode(task.result),
+        None if error is None else encode({"code": error.code, "message": error.message, "data": error.data}),
+    )
+
+
+def _run_row(seq: int, run: Run) -> tuple[Any, ...]:
+    return (
+        seq, run.due_at, run.session, run.fence, run.failures, run.deaths, run.deadline_at, run.minds_cancel,
+    )  # fmt: skip
+
+
+def _input_row(seq: int, position: int, question: InputRequest) -> tuple[Any, ...]:
+    return (
+        seq,
+        plain(question.key),
+        position,
+        encode(question.request),
+        question.issued_at,
+        question.state.value,
+        # An answer may be JSON's null, which is not the same as none.
+        None if question.state is not InputState.ANSWERED else encode(question.response),
+        None if question.place is None else plain(question.place),
+        question.deadline,
+        question.awaited,
+    )
+
+
+def _entry_row(seq: int, entry: Entry) -> tuple[Any, ...]:
+    return (
+        seq, plain(entry.place), entry.verb.value, plain(entry.name), entry.state.value, encode(entry.value),
+        entry.wake_at,
+    )  # fmt: skip
+
+
+def _sound(event: Event) -> Event:
+    plain(event.detail)
+    return event

@@ -1,0 +1,337 @@
+"""Every statement, one constant a verb's need, with the index it relies on.
+
+`tests/store/postgres/test_plans.py` reads the line above each constant and asserts the plan. Most statements serve a
+batch: what they are about comes as arrays, one for each column, so that a statement has one text however many rows
+there are, and is prepared once. Where time counts, `$1` is the reading of a test's clock, or NULL: then it is the
+database's own.
+
+Whoever changes an unfinished task holds the lock on its run, and takes several of them in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from perdure.domain import policy
+from perdure.store import rows
+
+_TASK: Final = rows.TASK
+_NOW: Final = "coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
+_AT_ONCE: Final = -policy.due_at_once(0)
+
+# Runs that may be claimed at once, and those that wait for an instant. Written as the partial indexes have it.
+_READY: Final = "session IS NULL AND due_at < 0"
+_TIMER: Final = "session IS NULL AND due_at >= 0"
+
+_RUN: Final = "handler, due_at, max_attempts, timeout_ms, session, fence, failures, deaths, deadline_at, minds_cancel"
+_LIVE: Final = "status, message, version, created_at, updated_at, ttl_ms, keep_ms, cancel_requested"
+_INPUT: Final = "key, request, issued_at, state, response, place, deadline, awaited"
+_ENTRY: Final = "place, verb, name, state, value, wake_at"
+
+
+def _named(table: str, columns: str) -> str:
+    return ", ".join(f"{table}.{column}" for column in columns.split(", "))
+
+
+# -- making and finding tasks ------------------------------------------------------------------------------------------
+
+# index: task's indexes and run's. A task that stands there already, by its id or its key, is let pass and looked for
+# afterwards. In the order that the callers came, so that equal instants keep it.
+TASK_CREATE: Final = f"""
+WITH clock AS MATERIALIZED (SELECT {_NOW} AS now),
+given AS (
+    SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+                         $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[],
+                         $15::text[], $16::int[], $17::bigint[])
+    WITH ORDINALITY AS g (id, tenant, principal, method, name, params, handler_version, ttl_ms, keep_ms, poll_ms,
+                          accepts, idem_key, idem_digest, handler, max_attempts, timeout_ms, turn)),
+made AS (
+    INSERT INTO perdure.task (id, tenant, principal, method, name, params, handler_version, status, version, created_at,
+                              updated_at, ttl_ms, keep_ms, expires_at, poll_ms, accepts, idem_key, idem_digest)
+    SELECT id, tenant, principal, method, name, params, handler_version, 'working', 1, now, now, ttl_ms, keep_ms,
+           now + ttl_ms, poll_ms, accepts, idem_key, idem_digest
+    FROM given, clock ORDER BY turn
+    ON CONFLICT DO NOTHING RETURNING seq, id, created_at),
+queued AS (
+    INSERT INTO perdure.run (task_seq, handler, tenant, due_at, max_attempts, timeout_ms)
+    SELECT seq, handler, tenant, created_at - {_AT_ONCE}, max_attempts, timeout_ms FROM made JOIN given USING (id))
+SELECT id, seq, created_at FROM made"""  # noqa: S608
+
+# index: task_id_key, then input's primary key. A task's questions come along in the same snapshot, if it waits for any.
+TASK_FIND: Final = f"""
+SELECT CASE WHEN status = 'input_required' THEN (
+           SELECT json_agg(json_build_array({_INPUT}) ORDER BY position)::text
+           FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
+FROM perdure.task WHERE id = ANY($1::text[])"""  # noqa: S608
+
+# index: task_idem
+TASK_RECALL: Final = f"""
+SELECT idem_digest, CASE WHEN status = 'input_required' THEN (
+           SELECT json_agg(json_build_array({_INPUT}) ORDER BY position)::text
+           FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
+FROM perdure.task WHERE tenant = $1 AND principal = $2 AND idem_key = $3"""  # noqa: S608
+
+# index: tombstone_pkey
+TOMBSTONE_FIND: Final = f"""
+SELECT id, tenant, principal FROM perdure.tombstone WHERE id = ANY($2::text[]) AND until > {_NOW}"""  # noqa: S608
+
+# -- locking and loading -----------------------------------------------------------------------------------------------
+
+# index: run_pkey, then task_pkey. Both rows are locked, the run first: only then are both read as they are once a
+# change that was waited for is through. What a worker knows by its claim is not read again. Sorts: the runs.
+LOCK_HELD: Final = f"""
+SELECT {_NOW} AS now, seq, {_named("run", _RUN)}, {_named("task", _LIVE)}
+FROM perdure.run AS run JOIN perdure.task AS task ON seq = task_seq
+WHERE task_seq = ANY($2::bigint[]) ORDER BY task_seq FOR UPDATE OF run, task"""  # noqa: S608
+
+# index: run_pkey, then task_pkey. The same with all that there is to know of the tasks.
+LOCK: Final = f"""
+SELECT {_NOW} AS now, {_named("run", _RUN)}, {_named("task", _TASK)}
+FROM perdure.run AS run JOIN perdure.task AS task ON seq = task_seq
+WHERE task_seq = ANY($2::bigint[]) ORDER BY task_seq FOR UPDATE OF run, task"""  # noqa: S608
+
+# index: task_id_key
+SEQS: Final = "SELECT seq FROM perdure.task WHERE id = ANY($1::text[])"
+
+# index: input_pkey. Sorts: the questions of each task.
+INPUT_ALL: Final = f"""
+SELECT task_seq, {_INPUT} FROM perdure.input WHERE task_seq = ANY($1::bigint[]) ORDER BY task_seq, position
+"""  # noqa: S608
+
+# index: entry_pkey
+ENTRY_ALL: Final = f"SELECT task_seq, {_ENTRY} FROM perdure.entry WHERE task_seq = ANY($1::bigint[])"  # noqa: S608
+
+# index: entry_pkey
+ENTRY_AT: Final = f"""
+SELECT task_seq, {_named("entry", _ENTRY)}
+FROM unnest($1::bigint[], $2::text[]) AS wanted (seq, at_place)
+JOIN perdure.entry AS entry ON task_seq = seq AND place = at_place"""  # noqa: S608
+
+# index: event_pkey
+EVENT_ALL: Final = "SELECT at, kind, detail FROM perdure.event WHERE task_seq = $1 ORDER BY position"
+
+# -- writing back ------------------------------------------------------------------------------------------------------
+
+# index: task_pkey. The guard repeats what the state machine decided: nothing overwrites a terminal status.
+TASK_WRITE: Final = """
+UPDATE perdure.task AS task
+SET status = given.status, message = given.message, version = given.version, updated_at = given.updated_at,
+    ttl_ms = given.ttl_ms, expires_at = given.expires_at, cancel_requested = given.cancel_requested,
+    result = given.result, error = given.error
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+            $8::boolean[], $9::text[], $10::text[])
+     AS given (seq, status, message, version, updated_at, ttl_ms, expires_at, cancel_requested, result, error)
+WHERE task.seq = given.seq AND task.status IN ('working', 'input_required')"""
+
+# index: run_pkey
+RUN_WRITE: Final = """
+UPDATE perdure.run AS run
+SET due_at = given.due_at, session = given.session, fence = given.fence, failures = given.failures,
+    deaths = given.deaths, deadline_at = given.deadline_at, minds_cancel = given.minds_cancel
+FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::int[], $6::int[], $7::bigint[], $8::boolean[])
+     AS given (task_seq, due_at, session, fence, failures, deaths, deadline_at, minds_cancel)
+WHERE run.task_seq = given.task_seq"""
+
+# index: run_pkey
+RUN_DELETE: Final = "DELETE FROM perdure.run WHERE task_seq = ANY($1::bigint[])"
+
+# index: input_pkey. A question keeps its position; the newer ones of a task follow.
+INPUT_WRITE: Final = """
+INSERT INTO perdure.input AS input (task_seq, key, position, request, issued_at, state, response, place, deadline,
+                                    awaited)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::text[],
+                     $9::bigint[], $10::boolean[])
+ON CONFLICT (task_seq, key) DO UPDATE SET state = excluded.state, response = excluded.response,
+                                          place = excluded.place, awaited = excluded.awaited"""
+
+# index: entry_pkey
+ENTRY_WRITE: Final = """
+INSERT INTO perdure.entry (task_seq, place, verb, name, state, value, wake_at)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[])
+ON CONFLICT (task_seq, place) DO UPDATE SET verb = excluded.verb, name = excluded.name, state = excluded.state,
+                                            value = excluded.value, wake_at = excluded.wake_at"""
+
+# index: entry_pkey
+ENTRY_UNDO: Final = """
+DELETE FROM perdure.entry AS entry USING unnest($1::bigint[], $2::text[]) AS gone (seq, at_place)
+WHERE task_seq = seq AND place = at_place"""
+
+# index: event_pkey
+EVENT_WRITE: Final = """
+INSERT INTO perdure.event (task_seq, position, at, kind, detail)
+SELECT given.task_seq, coalesce((SELECT max(position) FROM perdure.event AS event
+                                 WHERE event.task_seq = given.task_seq), -1) + turn, at, kind, detail
+FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::text[]) AS given (task_seq, turn, at, kind, detail)
+"""
+
+# index: event_pkey
+EVENT_FORGET: Final = """
+DELETE FROM perdure.event AS event USING unnest($1::bigint[]) AS given (seq)
+WHERE task_seq = seq AND position <= (SELECT max(position) FROM perdure.event WHERE task_seq = seq) - $2::int"""
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+# index: session's primary key
+SESSION_OPEN: Final = f"""
+INSERT INTO perdure.session (id, expires_at, info) VALUES ($2, {_NOW} + $3::bigint, $4) RETURNING expires_at
+"""  # noqa: S608
+
+# index: session_pkey
+SESSION_RENEW: Final = f"UPDATE perdure.session SET expires_at = {_NOW} + $3::bigint WHERE id = $2"  # noqa: S608
+
+# index: session_pkey. The lock keeps whoever would take the session's runs over from doing so before the claim is
+# through; a heartbeat may pass.
+SESSION_ALIVE: Final = f"""
+SELECT {_NOW} AS now, nextval('perdure.fence') AS fence FROM perdure.session
+WHERE id = $2 AND expires_at > {_NOW} FOR KEY SHARE"""  # noqa: S608
+
+# scans: session. One row per worker process.
+SESSION_ALL: Final = f"SELECT id, expires_at, info, expires_at <= {_NOW} FROM perdure.session ORDER BY id"  # noqa: S608
+
+# scans: session. One row per worker process.
+SESSION_DELETE_DEAD: Final = f"""
+DELETE FROM perdure.session WHERE (expires_at <= {_NOW} OR id = ANY($2::text[])) AND id <> ALL($3::text[])
+RETURNING id"""  # noqa: S608
+
+# index: session_pkey
+SESSION_DELETE: Final = "DELETE FROM perdure.session WHERE id = $1"
+
+# index: run_held
+RUN_OF_SESSIONS: Final = "SELECT task_seq FROM perdure.run WHERE session = ANY($1::text[])"
+
+# index: run_held, then task_pkey
+RUN_CANCELLED: Final = """
+SELECT task_seq FROM perdure.run JOIN perdure.task ON seq = task_seq WHERE session = $1 AND cancel_requested"""
+
+# -- claiming ----------------------------------------------------------------------------------------------------------
+
+# index: run_ready, run_timer and session_pkey. What there is to claim, before anything is locked or written: whether
+# the session lives and timers have come due, then from one tenant to the next that waits for a handler, a probe each;
+# and how many runs each of them has, counted up to what is wanted.
+CLAIM_LOOK: Final = f"""
+WITH RECURSIVE turn (handler, wanted, tenant) AS (
+    SELECT handler, wanted, (
+        SELECT tenant FROM perdure.run AS run WHERE run.handler = given.handler AND {_READY} ORDER BY tenant LIMIT 1)
+    FROM unnest($3::text[], $4::int[]) AS given (handler, wanted)
+    UNION ALL
+    SELECT handler, wanted, (
+        SELECT run.tenant FROM perdure.run AS run
+        WHERE run.handler = turn.handler AND {_READY} AND run.tenant > turn.tenant ORDER BY run.tenant LIMIT 1)
+    FROM turn WHERE tenant IS NOT NULL)
+SELECT '' AS handler, NULL AS tenant,
+       (SELECT (EXISTS (SELECT 1 FROM perdure.run WHERE {_TIMER} AND due_at <= {_NOW}))::int
+        FROM perdure.session WHERE id = $2 AND expires_at > {_NOW}) AS ready
+UNION ALL
+SELECT handler, tenant, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM perdure.run AS run
+        WHERE run.handler = turn.handler AND run.tenant = turn.tenant AND {_READY} LIMIT turn.wanted) AS counted)
+FROM turn WHERE tenant IS NOT NULL"""  # noqa: S608
+
+# index: run_timer
+RUN_PROMOTE: Final = f"""
+UPDATE perdure.run SET due_at = due_at - {_AT_ONCE}
+WHERE task_seq IN (
+    SELECT task_seq FROM perdure.run WHERE {_TIMER} AND due_at <= {_NOW} ORDER BY due_at, task_seq LIMIT $2
+    FOR UPDATE SKIP LOCKED)"""  # noqa: S608
+
+# index: run_ready, then task_pkey and input_pkey. A share of each tenant's runs, that which has been due longest first.
+# What another worker is about to take is passed over.
+RUN_CLAIM: Final = f"""
+WITH taken AS MATERIALIZED (
+    SELECT chosen.* FROM unnest($1::text[], $2::text[], $3::int[]) AS share (handler, tenant, wanted)
+    CROSS JOIN LATERAL (
+        SELECT task_seq, due_at FROM perdure.run AS run
+        WHERE run.handler = share.handler AND run.tenant = share.tenant AND {_READY}
+        ORDER BY run.due_at, task_seq LIMIT share.wanted FOR UPDATE SKIP LOCKED) AS chosen)
+UPDATE perdure.run AS run
+SET session = $4, fence = $5, deadline_at = $6::bigint + timeout_ms
+FROM taken JOIN perdure.task AS task ON seq = taken.task_seq
+WHERE run.task_seq = taken.task_seq
+RETURNING taken.due_at AS since,
+          EXISTS (SELECT 1 FROM perdure.input WHERE input.task_seq = seq AND state = 'outstanding' AND deadline <= $6),
+          {_named("run", _RUN)}, {_named("task", _TASK)}"""  # noqa: S608
+
+# index: run_held. What a claim has left behind of which nobody knows whether it was made.
+RUN_ORPHANED: Final = "SELECT task_seq FROM perdure.run WHERE session = $1 AND fence = ANY($2::bigint[])"
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+# index: run_pkey
+RUN_STATE: Final = """
+SELECT handler, due_at, session, fence, failures, deaths, deadline_at FROM perdure.run WHERE task_seq = $1"""
+
+# scans: run. Each unfinished task is counted, for an operator who asks for it now and then. Sorts: the handlers.
+RUN_QUEUES: Final = f"""
+WITH clock AS MATERIALIZED (SELECT {_NOW} AS now)
+SELECT now, handler, count(*) FILTER (WHERE session IS NULL AND due_at <= now), count(session), count(*),
+       min(CASE WHEN due_at < 0 THEN due_at + {_AT_ONCE} ELSE due_at END)
+           FILTER (WHERE session IS NULL AND due_at <= now)
+FROM perdure.run, clock GROUP BY now, handler ORDER BY handler"""  # noqa: S608
+
+# index: run_ready and run_timer. No more rows than the caller would have counted.
+RUN_BACKLOG: Final = f"""
+SELECT tenant, count(*) FROM (
+    (SELECT tenant FROM perdure.run WHERE {_READY} LIMIT $2)
+    UNION ALL (SELECT tenant FROM perdure.run WHERE {_TIMER} AND due_at <= {_NOW} LIMIT $2) LIMIT $2) AS counted
+GROUP BY tenant ORDER BY tenant"""  # noqa: S608
+
+# index: run_ready and run_timer. The same of one tenant: from one handler to the next that has anything ready.
+RUN_BACKLOG_OF: Final = f"""
+WITH RECURSIVE turn (handler) AS (
+    SELECT (SELECT handler FROM perdure.run WHERE {_READY} ORDER BY handler LIMIT 1)
+    UNION ALL
+    SELECT (SELECT run.handler FROM perdure.run AS run
+            WHERE {_READY} AND run.handler > turn.handler ORDER BY run.handler LIMIT 1)
+    FROM turn WHERE handler IS NOT NULL)
+SELECT count(*) FROM (
+    (SELECT 1 FROM turn CROSS JOIN LATERAL (
+        SELECT 1 FROM perdure.run AS run
+        WHERE run.handler = turn.handler AND run.tenant = $3 AND {_READY} LIMIT $2) AS ready)
+    UNION ALL
+    (SELECT 1 FROM perdure.run WHERE {_TIMER} AND due_at <= {_NOW} AND tenant = $3 LIMIT $2) LIMIT $2) AS counted
+"""  # noqa: S608
+
+# -- housekeeping ------------------------------------------------------------------------------------------------------
+
+# index: task_unfinished_expiry
+TASK_OVERDUE: Final = f"""
+SELECT seq FROM perdure.task
+WHERE expires_at IS NOT NULL AND status IN ('working', 'input_required') AND expires_at <= {_NOW}
+ORDER BY expires_at, seq LIMIT $2"""  # noqa: S608
+
+# index: run_deadline
+RUN_LATE: Final = f"""
+SELECT task_seq FROM perdure.run
+WHERE deadline_at IS NOT NULL AND deadline_at < {_NOW} - $3::bigint ORDER BY deadline_at, task_seq LIMIT $2
+"""  # noqa: S608
+
+# index: tombstone_until, then tombstone_pkey
+TOMBSTONE_PURGE: Final = f"""
+DELETE FROM perdure.tombstone WHERE id IN (
+    SELECT id FROM perdure.tombstone WHERE until <= {_NOW} ORDER BY until, id LIMIT $2 FOR UPDATE SKIP LOCKED)
+"""  # noqa: S608
+
+# index: task_finished_expiry, then task_pkey. A task that another replica is deleting is passed over.
+TASK_PURGE: Final = f"""
+DELETE FROM perdure.task WHERE seq IN (
+    SELECT seq FROM perdure.task
+    WHERE expires_at IS NOT NULL AND status IN ('completed', 'failed', 'cancelled')
+      AND expires_at <= {_NOW} - $3::bigint
+    ORDER BY expires_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED)
+RETURNING seq, id, tenant, principal, {_NOW} AS now"""  # noqa: S608
+
+# index: tombstone_pkey. The id of a task that was purged may be given again, and purged again.
+TOMBSTONE_WRITE: Final = """
+INSERT INTO perdure.tombstone (id, tenant, principal, until)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+ON CONFLICT (id) DO UPDATE SET tenant = excluded.tenant, principal = excluded.principal, until = excluded.until"""
+
+# index: input_pkey
+INPUT_DELETE: Final = "DELETE FROM perdure.input WHERE task_seq = ANY($1::bigint[])"
+
+# index: entry_pkey
+ENTRY_DELETE: Final = "DELETE FROM perdure.entry WHERE task_seq = ANY($1::bigint[])"
+
+# index: event_pkey
+EVENT_DELETE: Final = "DELETE FROM perdure.event WHERE task_seq = ANY($1::bigint[])"

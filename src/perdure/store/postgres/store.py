@@ -1,0 +1,366 @@
+"""`PostgresStore`: the verbs, each a job for the lanes, in batches with those of other callers.
+
+Values are encoded before they are queued where they are sure to be stored, so that one that can't be fails without
+having cost a round trip; results and answers inside the batch, since only there is known whether they count at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from perdure.domain.errors import NotStorable, PerdureError, TaskNotFound
+from perdure.domain.journal import Entry, EntryState, Journal, Waits
+from perdure.domain.model import (
+    JSON,
+    Change,
+    Claim,
+    Demand,
+    InputRequest,
+    JSONObject,
+    NewTask,
+    Outcome,
+    Owner,
+    Renewal,
+    Session,
+    Task,
+)
+from perdure.domain.timeline import Inspection, Load
+from perdure.store import verbs
+from perdure.store.base import Listener, Unsubscribe
+from perdure.store.clock import Clock
+from perdure.store.codec import copied, decode_object, encode, plain
+from perdure.store.records import Record
+
+from . import changing, creating, faults, finding, housekeeping, schema, url
+from .claiming import Claimant, Wanted
+from .finding import Sought
+from .lanes import Done, Kind, Lanes
+from .listen import Hints
+from .sheet import EVERYTHING, Held, Named
+from .transactions import Transactions
+from .url import Connection
+
+__all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+
+_CONNECT = 5.0
+_Errand = Callable[[Connection], Awaitable[Done]]
+
+
+class PostgresStore:
+    """A `Store` in a PostgreSQL database, named by a URL (`url`).
+
+    `clock`: for tests; by default time is the database's. `lanes`: connections to work with; there is one more for
+    hints. `max_batch` bounds how many callers share a transaction.
+    """
+
+    def __init__(self, url_: str, clock: Clock | None = None, *, lanes: int = 4, max_batch: int = 200) -> None:
+        self._target = url.parse(url_)
+        self._clock = clock
+        self._listeners: list[Listener] = []
+        self._hints = Hints(self._target, self._hear)
+        self._lanes = Lanes(self._target.connect, self._announce, count=lanes)
+        self._transactions = Transactions(self._target)
+        self._claimant = Claimant(self._transactions)
+        self._creates = Kind(self._create, max_batch)
+        self._held = Kind(self._change_held, max_batch)
+        self._named = Kind(self._change_named, max_batch)
+        self._finds = Kind(self._find, max_batch)
+        self._journals = Kind(self._journal, max_batch)
+        self._claims = Kind(self._claim, max_batch, 1)
+        self._errands = Kind(_run_errands, 1)
+
+    # -- lifetime ------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        try:
+            async with asyncio.timeout(_CONNECT * 2):
+                connection = await self._target.connect(_CONNECT)
+                try:
+                    await schema.check(connection, self._target)
+                finally:
+                    connection.terminate()
+                await self._hints.open()
+        except PerdureError:
+            raise
+        except Exception as error:
+            if (unusable := faults.unusable(error, self._target)) is None:
+                raise
+            raise unusable from None  # what the driver says may quote the URL
+        self._lanes.open()
+
+    async def close(self) -> None:
+        await self._lanes.close()
+        await self._hints.close()
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # -- what clients ask ----------------------------------------------------------------------------------------------
+
+    async def create(self, new: NewTask) -> Task:
+        return await self._lanes.do(self._creates, (new, creating.row(new)))
+
+    async def recall(self, owner: Owner, key: str, digest: str) -> Task | None:
+        try:
+            plain(key)
+        except NotStorable:  # then it was never stored
+            return None
+        return await self._read(lambda connection: finding.recall(connection, owner, key, digest))
+
+    async def get(self, owner: Owner, task_id: str) -> Task:
+        return await self._lanes.do(self._finds, Sought(owner, _sayable(task_id)))
+
+    async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
+        sought = Sought(owner, _sayable(task_id))
+        return await self._snapshot(lambda connection: finding.open_questions(connection, sought, self._now()))
+
+    async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
+        def act(task: Record, now: int) -> Task:
+            verbs.answer(task, responses, now)
+            return task.task
+
+        return await self._on(owner, task_id, act)
+
+    async def request_cancel(self, owner: Owner, task_id: str) -> Task:
+        def act(task: Record, now: int) -> Task:
+            verbs.request_cancel(task, now)
+            return task.task
+
+        return await self._on(owner, task_id, act)
+
+    # -- what workers ask ----------------------------------------------------------------------------------------------
+
+    async def open_session(self, lease_ms: int, info: JSONObject) -> Session:
+        info = decode_object(encode(info))
+        return await self._read(lambda connection: housekeeping.open_session(connection, lease_ms, info, self._now()))
+
+    async def renew(self, session_id: str, lease_ms: int) -> Renewal:
+        return await self._read(lambda connection: housekeeping.renew(connection, session_id, lease_ms, self._now()))
+
+    async def close_session(self, session_id: str) -> None:
+        await self._errand(
+            lambda connection: housekeeping.close_session(self._transactions, connection, session_id, self._now())
+        )
+
+    async def sessions(self) -> tuple[tuple[Session, bool], ...]:
+        return await self._read(lambda connection: finding.sessions(connection, self._now()))
+
+    async def take_over(self, gone: Collection[str] = (), *, keep: Collection[str] = ()) -> int:
+        return await self._errand(
+            lambda connection: housekeeping.take_over(self._transactions, connection, gone, keep, self._now())
+        )
+
+    async def claim(self, session_id: str, demands: Sequence[Demand], limit: int) -> tuple[Claim, ...]:
+        return await self._lanes.do(self._claims, Wanted(session_id, demands, limit))
+
+    async def journal(self, claim: Claim) -> Journal:
+        return await self._lanes.do(self._journals, claim.seq)
+
+    async def record(
+        self, claim: Claim, entry: Entry, *, wake_in_ms: int | None = None, note: str | None = None
+    ) -> Entry:
+        entry = _stored(entry)
+        plain(note or "")
+
+        def act(task: Record | None, now: int) -> Entry:
+            run = verbs.held(task, claim)
+            assert task is not None  # noqa: S101 - it has a run
+            return verbs.record(task, run, entry, wake_in_ms, note, now)
+
+        return await self._lanes.do(self._held, Held(act, claim=claim))
+
+    async def report(self, claim: Claim, message: str) -> None:
+        plain(message)
+        await self._under(claim, lambda task, now: verbs.report(task, message, now))
+
+    async def park(self, claim: Claim, waits: Waits) -> Task:
+        asked = {plain(key): replace(one, request=_object(one.request)) for key, one in waits.asked.items()}
+        begun = tuple((_stored(entry), wake_in_ms) for entry, wake_in_ms in waits.begun)
+        for one in asked.values():
+            plain(one.place or "")
+        waits = replace(waits, asked=asked, begun=begun)
+
+        def act(task: Record, now: int) -> None:
+            verbs.park(task, verbs.held(task, claim), waits, now)
+
+        return await self._under(claim, act, places=waits.places, questions=True)
+
+    async def finish(self, claim: Claim, outcome: Outcome) -> Task:
+        return await self._under(claim, lambda task, now: verbs.finish(task, outcome, now))
+
+    async def release(self, claim: Claim) -> None:
+        await self._under(claim, lambda task, now: verbs.give_back(task, verbs.held(task, claim), now))
+
+    async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
+        plain(note)
+
+        def act(task: Record, now: int) -> None:
+            verbs.retry(task, verbs.held(task, claim), claim, delay_ms, note, failed, now)
+
+        return await self._under(claim, act, places=EVERYTHING if failed else frozenset(), questions=bool(failed))
+
+    # -- what other systems say ----------------------------------------------------------------------------------------
+
+    async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
+        value = copied(value)
+
+        def act(task: Record, now: int) -> Task:
+            verbs.settle(task, place, token, state, value, now)
+            return task.task
+
+        return await self._on(None, task_id, act, places=frozenset({_sayable(place)}))
+
+    async def tell(self, task_id: str, place: str, token: str, message: str) -> Task:
+        plain(message)
+
+        def act(task: Record, now: int) -> Task:
+            verbs.tell(task, place, token, message, now)
+            return task.task
+
+        return await self._on(None, task_id, act, places=frozenset({_sayable(place)}))
+
+    # -- what operators ask --------------------------------------------------------------------------------------------
+
+    async def inspect(self, task_id: str) -> Inspection:
+        task_id = _sayable(task_id)
+        return await self._snapshot(lambda connection: finding.inspect(connection, task_id))
+
+    async def loads(self) -> tuple[Load, ...]:
+        return await self._read(lambda connection: finding.loads(connection, self._now()))
+
+    async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
+        return await self._read(lambda connection: finding.backlog(connection, most, tenant, self._now()))
+
+    # -- housekeeping --------------------------------------------------------------------------------------------------
+
+    async def expire(self, limit: int) -> int:
+        return await self._errand(
+            lambda connection: housekeeping.expire(self._transactions, connection, limit, self._now())
+        )
+
+    async def free_overdue(self, limit: int, *, late_ms: int) -> int:
+        return await self._errand(
+            lambda connection: housekeeping.free_overdue(self._transactions, connection, limit, late_ms, self._now())
+        )
+
+    async def purge(self, limit: int, *, linger_ms: int, tombstone_ms: int) -> int:
+        return await self._errand(
+            lambda connection: housekeeping.purge(
+                self._transactions, connection, limit, linger_ms, tombstone_ms, self._now()
+            )
+        )
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    async def _create(self, connection: Connection, given: Sequence[tuple[NewTask, Any]]) -> Sequence[Done]:
+        return await creating.create(self._transactions, connection, given, self._now())
+
+    async def _change_held(self, connection: Connection, wishes: Sequence[Held]) -> Sequence[Done]:
+        return await changing.change_held(self._transactions, connection, wishes, self._now())
+
+    async def _change_named(self, connection: Connection, wishes: Sequence[Named]) -> Sequence[Done]:
+        return await changing.change_named(self._transactions, connection, wishes, self._now())
+
+    async def _find(self, connection: Connection, wishes: Sequence[Sought]) -> Sequence[Done]:
+        async with self._transactions.reading(connection):
+            return await finding.find(connection, wishes, self._now())
+
+    async def _journal(self, connection: Connection, seqs: Sequence[int]) -> Sequence[Done]:
+        async with self._transactions.reading(connection):
+            return [Done(journal) for journal in await finding.journals(connection, seqs)]
+
+    async def _claim(self, connection: Connection, wishes: Sequence[Wanted]) -> Sequence[Done]:
+        return await self._claimant.claim(connection, wishes, self._now())
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _under(
+        self,
+        claim: Claim,
+        act: Callable[[Record, int], None],
+        *,
+        places: frozenset[str] = frozenset(),
+        questions: bool = False,
+    ) -> Task:
+        """Do what a worker asks under its claim; the task afterwards."""
+
+        def under_claim(task: Record | None, now: int) -> Task:
+            verbs.held(task, claim)
+            assert task is not None  # noqa: S101 - it has a run
+            act(task, now)
+            return task.task
+
+        return await self._lanes.do(self._held, Held(under_claim, places, questions, claim=claim))
+
+    async def _on(
+        self,
+        owner: Owner | None,
+        task_id: str,
+        act: Callable[[Record, int], Task],
+        places: frozenset[str] = frozenset(),
+    ) -> Task:
+        """Do what somebody asks of a task that is known by its id; the task afterwards."""
+
+        def on_task(task: Record | None, now: int) -> Task:
+            if task is None:
+                raise TaskNotFound
+            return act(task, now)
+
+        named = Named(on_task, places, questions=True, id=_sayable(task_id), owner=owner)
+        return await self._lanes.do(self._named, named)
+
+    async def _read(self, look: Callable[[Connection], Awaitable[T]]) -> T:
+        async def errand(connection: Connection) -> Done:
+            async with self._transactions.reading(connection):
+                return Done(await look(connection))
+
+        return await self._errand(errand)
+
+    async def _snapshot(self, look: Callable[[Connection], Awaitable[T]]) -> T:
+        async def errand(connection: Connection) -> Done:
+            async with self._transactions.snapshot(connection):
+                return Done(await look(connection))
+
+        return await self._errand(errand)
+
+    async def _errand(self, errand: _Errand) -> Any:
+        return await self._lanes.do(self._errands, errand)
+
+    def _now(self) -> int | None:
+        """What tests say that the time is; None: the database decides."""
+        return None if self._clock is None else self._clock()
+
+    def _announce(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._hear(change)
+        if changes:
+            self._hints.tell(changes)
+
+    def _hear(self, change: Change) -> None:
+        for listener in tuple(self._listeners):
+            listener(change)
+
+
+async def _run_errands(connection: Connection, errands: Sequence[_Errand]) -> list[Done]:
+    return [await errand(connection) for errand in errands]
+
+
+def _sayable(text: str) -> str:
+    # Ids and places are ASCII; anything may come from strangers, and the database would not so much as look for some.
+    if not text.isascii() or "\0" in text:
+        raise TaskNotFound
+    return text
+
+
+def _stored(entry: Entry) -> Entry:
+    return replace(entry, place=plain(entry.place), name=plain(entry.name), value=copied(entry.value))
+
+
+def _object(value: JSONObject) -> JSONObject:
+    return decode_object(encode(value))
