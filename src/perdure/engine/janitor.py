@@ -14,7 +14,7 @@ import asyncio
 import logging
 
 from perdure.domain.errors import StoreUnavailable
-from perdure.store.base import Store
+from perdure.store.base import Housekeeping
 
 __all__ = ["Janitor"]
 
@@ -32,7 +32,7 @@ class Janitor:
     """
 
     def __init__(
-        self, store: Store, *, linger_ms: int, tombstone_ms: int, late_ms: int = 60_000, every_ms: int = 1000
+        self, store: Housekeeping, *, linger_ms: int, tombstone_ms: int, late_ms: int = 60_000, every_ms: int = 1000
     ) -> None:
         self._store = store
         self._late_ms = late_ms

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from perdure.domain.errors import StoreUnavailable
 from perdure.domain.model import JSONObject, Session
-from perdure.store.base import Store
+from perdure.store.base import Workers
 
 __all__ = ["Neighbours", "alive", "gone", "identity"]
 
@@ -134,7 +134,7 @@ class Neighbours:
 
     def __init__(
         self,
-        store: Store,
+        store: Workers,
         keep_own: Callable[[], Awaitable[str]],
         lease_ms: int,
         clock: Callable[[], float] = time.monotonic,

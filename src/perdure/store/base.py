@@ -1,5 +1,7 @@
 """The `Store` protocol: what the engine and the wire may ask of a store, in domain verbs.
 
+It is five in one, by who asks, so that each of them can name what it needs and no more.
+
 Each verb is one atomic operation: it happens whole or not at all, and when it returns, what it wrote survives the loss
 of the process and of power (`memory` aside). No verb ever waits for a worker, and no transaction is held across user
 code.
@@ -40,7 +42,17 @@ from perdure.domain.model import (
 )
 from perdure.domain.timeline import Inspection, Load
 
-__all__ = ["PROMOTED", "Listener", "Store", "Unsubscribe"]
+__all__ = [
+    "PROMOTED",
+    "Clients",
+    "Housekeeping",
+    "Listener",
+    "Operators",
+    "Outsiders",
+    "Store",
+    "Unsubscribe",
+    "Workers",
+]
 
 PROMOTED: Final = 500
 """How many timers one `claim` makes due at most, so that a crowd of them is no long transaction."""
@@ -51,28 +63,8 @@ Listener = Callable[[Change], None]
 Unsubscribe = Callable[[], None]
 
 
-class Store(Protocol):
-    """Durable tasks. One instance serves one process; several processes may share what lies beneath it."""
-
-    # -- lifetime ------------------------------------------------------------------------------------------------------
-
-    async def open(self) -> None:
-        """Open for use from the running event loop, and bring the schema up to date.
-
-        Raises:
-            StoreUnusable: it can't be used as it stands; one line says why and what to do.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Finish what was begun and release everything. Safe to call twice."""
-        ...
-
-    def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call `listener` for every change that this store commits, until the returned function is called."""
-        ...
-
-    # -- what clients ask ----------------------------------------------------------------------------------------------
+class Clients(Protocol):
+    """What clients ask: tasks made, found again, answered and cancelled."""
 
     async def create(self, new: NewTask) -> Task:
         """Make a task, runnable at once. When this returns, `get` resolves the id on any replica (contract 2).
@@ -143,7 +135,9 @@ class Store(Protocol):
         """
         ...
 
-    # -- what workers ask ----------------------------------------------------------------------------------------------
+
+class Workers(Protocol):
+    """What workers ask: leases, claims, and what they write under the fence of a claim."""
 
     async def open_session(self, lease_ms: int, info: JSONObject) -> Session:
         """Begin a lease of `lease_ms`. `info` is what neighbours may know of the process."""
@@ -262,7 +256,9 @@ class Store(Protocol):
         """
         ...
 
-    # -- what other systems say ----------------------------------------------------------------------------------------
+
+class Outsiders(Protocol):
+    """What other systems say of the work that a task waits for."""
 
     async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
         """Write how external work ended (DONE or FAILED), and make a run that is parked on it due at once.
@@ -283,7 +279,9 @@ class Store(Protocol):
         """
         ...
 
-    # -- what operators ask --------------------------------------------------------------------------------------------
+
+class Operators(Protocol):
+    """What operators ask. Reads, and nothing else."""
 
     async def inspect(self, task_id: str) -> Inspection:
         """Everything about one task, whoever owns it. Never for a client.
@@ -304,7 +302,9 @@ class Store(Protocol):
         """
         ...
 
-    # -- housekeeping --------------------------------------------------------------------------------------------------
+
+class Housekeeping(Protocol):
+    """What nobody asks for and somebody has to do, on any number of replicas at once."""
 
     async def expire(self, limit: int) -> int:
         """Fail up to `limit` unfinished tasks whose ttl has run out. Returns how many."""
@@ -324,4 +324,26 @@ class Store(Protocol):
         Each leaves a tombstone for its owner that lives for `tombstone_ms`; older tombstones go. Returns how many tasks
         were deleted.
         """
+        ...
+
+
+class Store(Clients, Workers, Outsiders, Operators, Housekeeping, Protocol):
+    """Durable tasks. One instance serves one process; several processes may share what lies beneath it."""
+
+    async def open(self) -> None:
+        """Open for use from the running event loop.
+
+        An embedded store brings its schema up to date here; one that is shared by machines is migrated before.
+
+        Raises:
+            StoreUnusable: it can't be used as it stands; one line says why and what to do.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what was begun and release everything. Safe to call twice."""
+        ...
+
+    def subscribe(self, listener: Listener) -> Unsubscribe:
+        """Call `listener` for every change that this store commits, until the returned function is called."""
         ...
