@@ -24,7 +24,7 @@ T = TypeVar("T")
 _QUIET: Final = 0.15
 """Of one core."""
 _PATIENCE: Final = 5
-"""Turns taken for each that is wanted, at most."""
+"""Turns taken for each that is wanted, at most. Who wants a single one wants to see that it runs, not a figure."""
 
 
 class Others:
@@ -65,7 +65,8 @@ class Turns(Generic[T]):
     def enough(self) -> bool:
         """Whether no more turns are needed, or it would take too many."""
         quiet = sum(share <= _QUIET for share, _ in self._turns)
-        return quiet >= self._wanted or len(self._turns) >= self._wanted * _PATIENCE
+        bound = 1 if self._wanted == 1 else self._wanted * _PATIENCE
+        return quiet >= self._wanted or len(self._turns) >= bound
 
     @property
     def counted(self) -> list[T]:
