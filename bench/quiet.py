@@ -13,11 +13,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from statistics import median
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-from .processes import Server
-
-__all__ = ["Others", "Turns", "noise"]
+__all__ = ["Consumer", "Others", "Turns", "noise"]
 
 T = TypeVar("T")
 
@@ -27,10 +25,18 @@ _PATIENCE: Final = 5
 """Turns taken for each that is wanted, at most. Who wants a single one wants to see that it runs, not a figure."""
 
 
+class Consumer(Protocol):
+    """A process, or several that belong together."""
+
+    def cpu_seconds(self) -> float:
+        """Processor time that it has used so far."""
+        ...
+
+
 class Others:
     """What all processes but this one and `servers` take of the processors, from now on."""
 
-    def __init__(self, servers: Collection[Server] = ()) -> None:
+    def __init__(self, servers: Collection[Consumer] = ()) -> None:
         self._servers = servers
         self._started = time.perf_counter()
         self._before = self._used()

@@ -3,9 +3,10 @@
 Group commit is measured beside the same store with one transaction for each operation, and beside what lies beneath
 both: a bare insert a commit, and the disk's fsync. All of them take turns within one run.
 
-A claim is timed alternately in a store with nothing but its due tasks and in one that also holds `--finished` tasks
+A claim is timed alternately in a store with nothing but its due tasks and in those that also hold `--finished` tasks
 that are over. Once as a worker sees it, with the commit, most of which is the disk; and once without, where a claim
-that came to scan the finished ones could not hide behind an fsync.
+that came to scan the finished ones could not hide behind an fsync. On PostgreSQL it is timed once more in the fullest
+store, under a steady load, while another connection holds a snapshot open (`bench.snapshot`).
 """
 
 from __future__ import annotations
@@ -18,22 +19,20 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from perdure.domain import ids
 from perdure.domain.model import Claim, Completed, Demand, NewTask, Operation, Owner
 from perdure.store.base import Store
 
-from . import report
-from .backends import BACKENDS, Backend
-from .quiet import Others, Turns, noise
+from . import report, snapshot
+from .backends import BACKENDS, Backend, PostgreSQL
+from .quiet import Consumer, Others, Turns, noise
 
-CREATES_TARGET: Final = 10_000
-CLAIMS_TARGET: Final = 5_000
 FULL_TARGET: Final = 1.5
 
 _OWNER: Final = Owner("", "bench")
@@ -87,31 +86,49 @@ async def opened(store: Store) -> AsyncGenerator[Store]:
 # Throughput -----------------------------------------------------------------------------------------------------------
 
 
-class Rates:
-    """Operations a second of one way to commit; `wanted` turns of each count."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Operations a second, and the processor time of each in seconds, here and in the database's own processes."""
 
-    def __init__(self, wanted: int) -> None:
-        self.creates = Turns[float](wanted)
-        self.claims = Turns[float](wanted)
-        self.batches = Turns[float](wanted)
+    rate: float
+    here: float
+    there: float
+
+
+class Rates:
+    """The pace of one way to commit; `wanted` turns of each count. `server`: the database, if it is not in here."""
+
+    def __init__(self, wanted: int, server: Consumer | None) -> None:
+        self._server = server
+        self.creates = Turns[Pace](wanted)
+        self.claims = Turns[Pace](wanted)
+        self.batches = Turns[Pace](wanted)
 
     async def take_turn(self, store: Store, callers: int, count: int) -> None:
         """Make tasks; then half of them are claimed one by one, and half as a worker with so many slots does it."""
-        others = Others()
-        self.creates.add(others, await together(callers, count, lambda: store.create(new_task())))
+        half = count // 2
+        await self._time(self.creates, count, lambda: together(callers, count, lambda: store.create(new_task())))
         session = await store.open_session(_LEASE_MS, {})
 
         async def one() -> None:
             (claim,) = await store.claim(session.id, [Demand(_OPERATION.handler, 1)], 1)
             await store.finish(claim, _RESULT)
 
-        others = Others()
-        self.claims.add(others, await together(callers, count // 2, one))
-        others = Others()
-        self.batches.add(others, await _as_worker(store, session.id, callers, count - count // 2))
+        await self._time(self.claims, half, lambda: together(callers, half, one))
+        rest = count - half
+        await self._time(self.batches, rest, lambda: _as_worker(store, session.id, callers, rest))
+
+    async def _time(self, turns: Turns[Pace], count: int, work: Callable[[], Awaitable[float]]) -> None:
+        servers = [] if self._server is None else [self._server]
+        others, here = Others(servers), time.process_time()
+        there = [server.cpu_seconds() for server in servers]
+        rate = await work()
+        here = time.process_time() - here
+        used = sum(server.cpu_seconds() - before for server, before in zip(servers, there, strict=True))
+        turns.add(others, Pace(rate, here / count, used / count))
 
     @property
-    def figures(self) -> tuple[Turns[float], ...]:
+    def figures(self) -> tuple[Turns[Pace], ...]:
         return (self.creates, self.claims, self.batches)
 
 
@@ -154,23 +171,24 @@ async def prepare_full(backend: Backend, name: str, finished: int) -> None:
     await asyncio.to_thread(backend.fill, name, finished)
 
 
-async def compare_claims(backend: Backend, names: tuple[str, str], count: int) -> tuple[Claims, Claims]:
-    """Claims in two stores, alternately, `count` in each."""
-    found = (Claims(), Claims())
-    async with opened(backend.store(names[0])) as first, opened(backend.store(names[1])) as second:
-        stores = (first, second)
-        sessions = [await store.open_session(_LEASE_MS, {}) for store in stores]
+async def compare_claims(backend: Backend, names: Sequence[str], count: int) -> list[Claims]:
+    """Claims in several stores, in turns, `count` in each."""
+    found = [Claims() for _ in names]
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(opened(backend.store(name))) for name in names]
+        sessions = [(await store.open_session(_LEASE_MS, {})).id for store in stores]
         for store in stores:
             await together(50, count + 1, lambda store=store: store.create(new_task()))
         alone = [
-            backend.claims(*pair, _OPERATION.handler) for pair in zip(names, (s.id for s in sessions), strict=True)
+            await stack.enter_async_context(backend.claims(*pair, _OPERATION.handler))
+            for pair in zip(names, sessions, strict=True)
         ]
         for turn in range(count):
-            order = (0, 1) if turn % 2 else (1, 0)
-            for index in order:
-                found[index].alone.append(alone[index]())
+            order = range(len(names))
+            for index in order if turn % 2 else reversed(order):
+                found[index].alone.append(await alone[index]())
                 started = time.perf_counter()
-                (claim,) = await stores[index].claim(sessions[index].id, [Demand(_OPERATION.handler, 1)], 1)
+                (claim,) = await stores[index].claim(sessions[index], [Demand(_OPERATION.handler, 1)], 1)
                 found[index].committed.append(time.perf_counter() - started)
                 await stores[index].finish(claim, _RESULT)
     return found
@@ -184,10 +202,11 @@ class Throughput:
 
     def __init__(self, backend: Backend, wanted: int) -> None:
         self._backend = backend
+        self._servers = [] if backend.server is None else [backend.server]
         self.fsyncs = Turns[list[float]](wanted)
         self.bare = Turns[float](wanted)
-        self.single = Rates(wanted)
-        self.grouped = Rates(wanted)
+        self.single = Rates(wanted, backend.server)
+        self.grouped = Rates(wanted, backend.server)
 
     async def measure(self, folder: Path, callers: int, tasks: int) -> None:
         turn = 0
@@ -196,29 +215,44 @@ class Throughput:
             report.say(f"turn {turn}")
             others = Others()
             self.fsyncs.add(others, fsyncs(folder / "appended", tasks // 20))
-            others = Others()
-            self.bare.add(others, self._backend.bare_inserts(tasks // 10))
-            async with opened(self._backend.store(f"single{turn}", grouped=False)) as store:
-                await self.single.take_turn(store, callers, tasks // 10)
-            async with opened(self._backend.store(f"grouped{turn}")) as store:
-                await self.grouped.take_turn(store, callers, tasks)
+            others = Others(self._servers)
+            self.bare.add(others, await self._backend.bare_inserts(tasks // 10))
+            await self._take_turn(self.single, f"single{turn}", False, callers, tasks // 10)
+            await self._take_turn(self.grouped, f"grouped{turn}", True, callers, tasks)
+
+    async def _take_turn(self, rates: Rates, name: str, grouped: bool, callers: int, tasks: int) -> None:
+        async with opened(self._backend.store(name, grouped=grouped)) as store:
+            await rates.take_turn(store, callers, tasks)
+        self._backend.remove(name)
 
     @property
-    def figures(self) -> tuple[Turns[float], ...]:
+    def figures(self) -> tuple[Turns[Any], ...]:
         return (self.bare, *self.single.figures, *self.grouped.figures)
 
     def lines(self) -> Iterator[report.Line]:
         rate = "{:,.0f}/s".format
-        single, grouped = self.single, self.grouped
+        single, grouped, targets = self.single, self.grouped, self._backend.targets
         waits = [seconds for turn in self.fsyncs.counted for seconds in turn]
         yield report.measured("fsync after 4 KiB", report.latencies(waits))
         yield report.measured("bare insert, a commit each", report.spread(self.bare.counted, rate))
-        yield report.measured("create, a commit each", report.spread(single.creates.counted, rate))
-        yield report.at_least("create, group commit", grouped.creates.counted, CREATES_TARGET, rate)
-        yield report.measured("claim and complete, a commit each", report.spread(single.claims.counted, rate))
-        yield report.at_least("claim and complete, group commit", grouped.claims.counted, CLAIMS_TARGET, rate)
-        yield report.measured("  as one worker with as many slots", report.spread(grouped.batches.counted, rate))
+        yield report.measured("create, a commit each", report.spread(rates(single.creates), rate))
+        yield report.at_least("create, group commit", rates(grouped.creates), targets.creates, rate)
+        yield from self._processor(grouped.creates)
+        yield report.measured("claim and complete, a commit each", report.spread(rates(single.claims), rate))
+        yield report.at_least("claim and complete, group commit", rates(grouped.claims), targets.claims, rate)
+        yield from self._processor(grouped.claims)
+        yield report.measured("  as one worker with as many slots", report.spread(rates(grouped.batches), rate))
+        yield from self._processor(grouped.batches)
         yield report.measured("used by others meanwhile", noise(self.figures))
+
+    def _processor(self, turns: Turns[Pace]) -> Iterator[report.Line]:
+        if self._servers:
+            here, there = (median(turns.values(of)) * 1e6 for of in (lambda pace: pace.here, lambda pace: pace.there))
+            yield report.measured("    processor", f"{here:.0f} µs here, {there:.0f} µs in the database")
+
+
+def rates(turns: Turns[Pace]) -> list[float]:
+    return turns.values(lambda pace: pace.rate)
 
 
 def fsyncs(path: Path, count: int) -> list[float]:
@@ -233,23 +267,38 @@ def fsyncs(path: Path, count: int) -> list[float]:
     return latencies
 
 
-def claim_lines(empty: Claims, full: Claims, finished: int) -> Iterator[report.Line]:
-    ratio = "{:.2f} times".format
-    yield report.measured("claim, nothing else stored", report.latencies(empty.committed))
-    yield report.measured(f"claim, {finished:,} finished", report.latencies(full.committed))
-    yield report.at_most("  p50 to p50", [median(full.committed) / median(empty.committed)], FULL_TARGET, ratio)
-    yield report.measured("claim without commit, nothing else", report.latencies(empty.alone))
-    yield report.measured(f"claim without commit, {finished:,}", report.latencies(full.alone))
-    yield report.at_most("  p50 to p50", [median(full.alone) / median(empty.alone)], FULL_TARGET, ratio)
+def claim_lines(backend: Backend, found: Sequence[Claims], finished: Sequence[int]) -> Iterator[report.Line]:
+    """The first are those of the empty store."""
+    yield from _claim_lines("claim", ", nothing else stored", [one.committed for one in found], finished)
+    yield from _claim_lines(backend.without_disk, ", nothing else", [one.alone for one in found], finished)
+
+
+def _claim_lines(
+    what: str, empty: str, found: Sequence[Sequence[float]], finished: Sequence[int]
+) -> Iterator[report.Line]:
+    yield report.measured(f"{what}{empty}", report.latencies(found[0]))
+    for count, times in zip(finished, found[1:], strict=True):
+        yield report.measured(f"{what}, {count:,}" + (" finished" if what == "claim" else ""), report.latencies(times))
+        yield report.at_most("  p50 to p50", [median(times) / median(found[0])], FULL_TARGET, "{:.2f} times".format)
 
 
 async def measure(backend: Backend, folder: Path, options: argparse.Namespace) -> list[report.Line]:
     throughput = Throughput(backend, options.turns)
     await throughput.measure(folder, options.callers, options.tasks)
-    report.say(f"a store of {options.finished:,} finished tasks")
-    await prepare_full(backend, "full", options.finished)
-    empty, full = await compare_claims(backend, ("empty", "full"), options.claims)
-    return [*throughput.lines(), *claim_lines(empty, full, options.finished)]
+    finished: Sequence[int] = options.finished or backend.targets.finished
+    fulls = [f"full_{count}" for count in finished]
+    for name, count in zip(fulls, finished, strict=True):
+        report.say(f"a store of {count:,} finished tasks")
+        started = time.perf_counter()
+        await prepare_full(backend, name, count)
+        report.say(f"took {time.perf_counter() - started:.0f} s")
+    found = await compare_claims(backend, ("empty", *fulls), options.claims)
+    lines = [*throughput.lines(), *claim_lines(backend, found, finished)]
+    if isinstance(backend, PostgreSQL):
+        load = snapshot.Load(new_task, _RESULT, options.rate)
+        beside = await snapshot.measure(backend, fulls[-1], load, options.held)
+        lines += beside.lines(median(found[0].committed))
+    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -258,12 +307,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--callers", type=int, default=128)
     parser.add_argument("--tasks", type=int, default=5_000, help="created in a turn; a tenth of it without grouping")
     parser.add_argument("--turns", type=int, default=9, help="that count, of each figure")
-    parser.add_argument("--finished", type=int, default=1_000_000, help="tasks in the full store")
-    parser.add_argument("--claims", type=int, default=1_000, help="timed in each of the two stores")
+    parser.add_argument("--finished", type=int, nargs="+", help="tasks in each of the full stores")
+    parser.add_argument("--claims", type=int, default=1_000, help="timed in each of the stores")
+    parser.add_argument("--held", type=float, default=60.0, help="seconds that a snapshot is held (PostgreSQL)")
+    parser.add_argument("--rate", type=int, default=500, help="tasks a second meanwhile")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder:
-        lines = asyncio.run(measure(BACKENDS[options.store](Path(folder)), Path(folder), options))
-    title = f"Store: {options.store}, {options.callers} callers, {options.turns} turns of {options.tasks:,} tasks"
+        with BACKENDS[options.store](Path(folder)) as backend:
+            lines = asyncio.run(measure(backend, Path(folder), options))
+            title = f"Store: {options.store} ({backend.describe()}), {options.callers} callers, {options.turns} turns of {options.tasks:,} tasks"
     return report.conclude(title, lines, check=options.check)
 
 

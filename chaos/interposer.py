@@ -6,19 +6,21 @@ no slow disk and no I/O errors, and the report says so.
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 import shutil
 import struct
 import subprocess
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
 
-__all__ = ["Interposer", "Knob", "Meter", "interposed"]
+__all__ = ["Interposer", "Knob", "Meter", "felt", "interposed"]
 
 _SOURCE: Final = Path(__file__).with_name("interpose.c")
+_PATIENCE: Final = 5.0
 
 Knob = Literal["clock_offset_ns", "fsync_delay_us", "fsync_fails_every", "disk_is_full"]
 """What the driver sets. 0 is harmless for all of them."""
@@ -62,6 +64,15 @@ class Interposer:
     def read(self, field: Knob | Meter) -> int:
         (value,) = struct.unpack_from("=q", self._block, 8 * _FIELDS.index(field))
         return value
+
+
+async def felt(interposer: Interposer, meter: Meter, before: int) -> bool:
+    """Whether a process has met what `meter` counts; waits a while for one, if none has so far."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            while interposer.read(meter) == before:  # noqa: ASYNC110 - in other processes
+                await asyncio.sleep(0.1)
+    return interposer.read(meter) > before
 
 
 @contextmanager

@@ -8,14 +8,12 @@ so that a Ctrl-C reaches the driver alone, which then ends them by their ids.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import signal
 import socket
-import sqlite3
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +32,7 @@ _IN_ORDER: Final = (0, -signal.SIGTERM)
 _PROBE: Final = 0.05
 _AGAIN: Final = 0.3
 _SHOWN: Final = 25
-_REFUSAL: Final = re.compile(r"perdure: /|perdure\.domain\.errors\.StoreUnusable: ")
+_REFUSAL: Final = re.compile(r"perdure: (?:/|postgresql://)|perdure\.domain\.errors\.StoreUnusable: ")
 """How the line begins by which a process says that it can't start with the store as it is. The second is uvicorn's."""
 
 
@@ -104,18 +102,21 @@ class Seat:
 class Fleet:
     """The seats. `environment` is added to each process's own; `wrong` lists ends that nothing explains.
 
-    `poisoned` says of a process that is gone whether a tool was about to kill it.
+    `url`: how the process of that seat names the store. `leases`: the ids of the processes that have one. `poisoned`
+    says of a process that is gone whether a tool was about to kill it.
     """
 
     def __init__(
         self,
         kinds: list[Kind],
         folder: Path,
-        store: Path,
+        url: Callable[[int], str],
+        leases: Callable[[], Awaitable[set[int]]],
         environment: Mapping[str, str],
         poisoned: Callable[[int], bool],
     ) -> None:
-        self._store = store
+        self._url = url
+        self._leases = leases
         self._environment = environment
         self._poisoned = poisoned
         self._closing = False
@@ -198,7 +199,8 @@ class Fleet:
             await asyncio.sleep(seat.pause)
 
     async def _start(self, seat: Seat) -> asyncio.subprocess.Process:
-        arguments = [part.format(port=seat.port, store=f"sqlite:///{self._store}") for part in seat.kind.command]
+        url = self._url(self.seats.index(seat))
+        arguments = [part.format(port=seat.port, store=url) for part in seat.kind.command]
         self.starts += 1
         with seat.log.open("ab") as sink:
             seat.logged = sink.tell()
@@ -214,19 +216,14 @@ class Fleet:
             )
 
     async def _come_up(self, seat: Seat) -> None:
-        while not (_accepts(seat.port) if seat.kind.listens else self._has_lease(seat)):  # noqa: ASYNC110 - by another process
+        while not (_accepts(seat.port) if seat.kind.listens else await self._has_lease(seat)):
             await asyncio.sleep(_PROBE)
         seat.was_up = True
         if seat.told is None:
             seat.up.set()
 
-    def _has_lease(self, seat: Seat) -> bool:
-        try:
-            with closing(sqlite3.connect(f"file:{self._store}?mode=ro", uri=True, timeout=0.1)) as connection:
-                sessions = connection.execute("SELECT info FROM session").fetchall()
-        except sqlite3.Error:
-            return False
-        return seat.process is not None and any(json.loads(info)["pid"] == seat.process.pid for (info,) in sessions)
+    async def _has_lease(self, seat: Seat) -> bool:
+        return seat.process is not None and seat.process.pid in await self._leases()
 
     def _judge(self, seat: Seat, pid: int, status: int) -> None:
         """Whether something was done to the process that explains its end."""

@@ -230,7 +230,7 @@ def test_only_the_server_that_is_served_gets_its_options_and_its_store_looked_at
 def test_a_store_for_a_server_without_tasks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text('from mcp.server import MCPServer\nmcp = MCPServer("plain")\n')
     line = refusal(tmp_path, PERDURE, "serve", "plain:mcp", "--store", store_url(tmp_path))
-    assert line == "--store needs a server with a Tasks, and this one has none"
+    assert line == "--store, or PERDURE_STORE, needs a server with a Tasks, and this one has none"
 
 
 # -- hosts and ports ---------------------------------------------------------------------------------------------------

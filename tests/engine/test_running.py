@@ -267,7 +267,7 @@ async def test_a_worker_that_is_stopped_before_it_serves_does_nothing(store: Sto
 
 async def test_a_report_that_can_not_be_stored_fails_the_task_and_says_so(store: Store) -> None:
     async def work(run: Run, params: JSONObject) -> Outcome:
-        await run.report("\ud800")
+        await run.report(text)
         return done()
 
     task = await store.create(new_task())

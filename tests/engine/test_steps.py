@@ -236,7 +236,7 @@ async def test_a_step_that_fails_is_recorded_and_fails_the_same_way_live_and_aft
 
 async def test_an_errors_text_is_kept_in_part_and_as_valid_unicode(store: Store) -> None:
     async def call() -> JSON:
-        raise ValueError("\ud800" + "x" * 1_000_000)
+        raise ValueError("\ud800\0" + "x" * 1_000_000)
 
     _, error = await _error_of(store, lambda run: step(run, Step("print", call)))
     assert isinstance(error, StepFailed)

@@ -350,7 +350,7 @@ def test_a_task_that_is_not_there_is_said_so(url: str) -> None:
 
 
 def test_a_status_needs_a_store() -> None:
-    assert "Say which store: MODULE:APP, or --store URL." in refused("status")
+    assert "Say which store: MODULE:APP, or --store URL, or PERDURE_STORE in the environment." in refused("status")
 
 
 def test_names_can_not_reach_the_terminal() -> None:

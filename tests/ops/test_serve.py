@@ -1,6 +1,7 @@
-"""The end of a server: every connection hears of it."""
+"""A server's heap while it serves, and its end, of which every connection hears."""
 
 import asyncio
+import gc
 import socket
 from typing import Any
 
@@ -12,6 +13,20 @@ from tests.support import PATIENCE
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
     raise AssertionError("nothing is asked of it")
+
+
+async def test_the_garbage_collector_passes_over_what_the_start_up_made_until_the_end() -> None:
+    config = uvicorn.Config(_app, lifespan="off", log_level="warning")
+    config.load()
+    server = HTTPServer(config, lambda: None)
+    server.lifespan = config.lifespan_class(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    await server.startup([listener])
+    try:
+        assert gc.get_freeze_count() > 0
+    finally:
+        await server.shutdown([listener])
+    assert gc.get_freeze_count() == 0
 
 
 async def test_a_connection_that_comes_in_during_the_shutdown_is_closed_as_well() -> None:

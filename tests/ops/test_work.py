@@ -87,7 +87,8 @@ def test_a_server_that_lacks_the_lifespan_of_its_tasks_is_refused(lacking: dict[
 def test_a_server_without_tasks_has_no_use_for_options_of_tasks(option: str, tmp_path: Path) -> None:
     source = 'from mcp.server import MCPServer\nmcp = MCPServer("plain")\n'
     line = refusal(tmp_path, source, *option.split(), command="serve")
-    assert line == f"{option.split()[0]} needs a server with a Tasks, and this one has none"
+    said = {"--store": "--store, or PERDURE_STORE,"}.get(name := option.split()[0], name)
+    assert line == f"{said} needs a server with a Tasks, and this one has none"
 
 
 @pytest.mark.parametrize("part", ["extensions=[tasks], ", "middleware=[tasks.middleware]"])

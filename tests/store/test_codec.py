@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON
-from perdure.store.codec import MAX_DEPTH, decode, decode_object, encode, plain
+from perdure.store.codec import MAX_DEPTH, decode, decode_object, encode, is_plain, mended, plain
 
 scalars = (
     st.none()
@@ -85,10 +85,20 @@ def test_a_refusal_carries_nothing_of_the_value() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_plain_text_is_text_that_utf8_can_carry() -> None:
-    assert plain("Grüße \0 🦊") == "Grüße \0 🦊"
+@pytest.mark.parametrize("text", ["\ud800", "a\0b", "ü\0"])
+def test_plain_text_is_text_that_every_store_can_hold(text: str) -> None:
+    assert plain("Grüße 🦊") == "Grüße 🦊"
     with pytest.raises(NotStorable):
-        plain("\ud800")
+        plain(text)
+    assert [is_plain("Grüße", "🦊"), is_plain("fine", text)] == [True, False]
+
+
+def test_text_is_mended_until_it_is_plain() -> None:
+    assert plain(mended("a\ud800 null \0 🦊")) == "a? null ? 🦊"
+
+
+def test_a_null_within_a_value_is_an_escape() -> None:
+    assert encode({"\0": "\0"}) == '{"\\u0000":"\\u0000"}'
 
 
 def nested(depth: int, width: int = 1) -> JSON:

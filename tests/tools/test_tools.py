@@ -327,11 +327,12 @@ async def test_any_text_of_an_error_gets_through(tmp_path: Path, text: str) -> N
     assert (task["status"], task["result"]["isError"]) == ("completed", True)
 
 
-async def test_a_message_without_utf8_form_is_refused_to_the_tool(tmp_path: Path) -> None:
+async def test_a_message_that_no_store_takes_is_refused_to_the_tool(tmp_path: Path) -> None:
     async def tool(task: TaskContext) -> str:
         await task.report("fine")
-        with pytest.raises(PerdureError, match="stored"):
-            await task.report("\ud800")
+        for message in ("\ud800", "nul \0 byte"):
+            with pytest.raises(PerdureError, match="stored"):
+                await task.report(message)
         return "refused"
 
     assert (await outcome(tmp_path, tool))["result"]["structuredContent"] == {"result": "refused"}
@@ -519,6 +520,13 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
     tasks.tool()(named)
     with pytest.raises(ConfigurationError, match="named"):
         tasks.tool()(named)
+
+
+@pytest.mark.parametrize("name", ["re\0port", "\ud800"])
+def test_a_name_that_no_store_takes_is_refused_at_declaration(tmp_path: Path, name: str) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    with pytest.raises(ConfigurationError, match="valid Unicode"):
+        tasks.tool(name)(named)
 
 
 @pytest.mark.parametrize(("name", "words"), [("report@2", "a task tool's name has no '@'"), ("report", "^version is ")])

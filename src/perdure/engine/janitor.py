@@ -54,5 +54,5 @@ class Janitor:
             try:
                 more = await self.sweep()
             except StoreUnavailable:
-                logger.warning("could not keep house: the store is unavailable")
+                logger.debug("could not keep house: the store is unavailable")
             await asyncio.sleep(0.01 if more else self._every)

@@ -184,5 +184,5 @@ class Neighbours:
             try:
                 await self.take_over()
             except StoreUnavailable:
-                logger.warning("could not look for dead workers: the store is unavailable")
+                logger.debug("could not look for dead workers: the store is unavailable")
             await asyncio.sleep(_LOOK_EVERY * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 - jitter, no secret

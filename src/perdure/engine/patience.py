@@ -29,7 +29,7 @@ async def persist(verb: Callable[[], Awaitable[T]]) -> T:
         try:
             return await verb()
         except StoreUnavailable:
-            logger.warning("the store is unavailable; trying again")
+            logger.debug("the store is unavailable; trying again")
             await asyncio.sleep(BACKOFF)
 
 

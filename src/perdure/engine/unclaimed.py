@@ -84,6 +84,6 @@ class Watch:
             try:
                 await self.look()
             except StoreUnavailable:
-                logger.warning("could not look for tasks without a worker: the store is unavailable")
+                logger.debug("could not look for tasks without a worker: the store is unavailable")
             pause = max(_LOOK_EVERY, (self._clock() - began) / _AT_MOST)
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret

@@ -11,6 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import chain
 
 from perdure.domain.model import Change
 
@@ -23,9 +24,10 @@ class Hub:
     def __init__(self) -> None:
         self._watchers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
-    def notify(self, change: Change) -> None:
-        """Wake everybody who watches the task that changed."""
-        for event in self._watchers.get(change.task_id, ()):
+    def notify(self, change: Change | None) -> None:
+        """Wake everybody who watches the task that changed; if nobody knows which did, everybody."""
+        told = chain(*self._watchers.values()) if change is None else self._watchers.get(change.task_id, ())
+        for event in told:
             event.set()
 
     @contextmanager

@@ -77,6 +77,8 @@ class Worker:
         self._session = ""
         self._renewing = asyncio.Lock()
         self._wake = asyncio.Event()
+        self._missed = asyncio.Event()
+        """Something may have been said about the runs that nobody here has heard."""
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -114,7 +116,7 @@ class Worker:
             try:
                 await self._begin_session()
             except StoreUnavailable:
-                logger.warning("could not begin: the store is unavailable")
+                logger.debug("could not begin: the store is unavailable")
                 await patience.within(patience.BACKOFF, self._stopping.wait())
             else:
                 return True
@@ -129,11 +131,12 @@ class Worker:
         every = policy.renew_every(self._lease_ms) / 1000
         pause = every
         while True:
-            await asyncio.sleep(pause)
+            await patience.within(pause, self._missed.wait())
+            self._missed.clear()
             try:
                 await self._renew()
             except StoreUnavailable:
-                logger.warning("could not renew the lease: the store is unavailable")
+                logger.debug("could not renew the lease: the store is unavailable")
                 pause = min(every, patience.BACKOFF)
             else:
                 pause = every
@@ -200,7 +203,7 @@ class Worker:
         except LeaseLost:
             await patience.persist(self._renew)
         except StoreUnavailable:
-            logger.warning("could not claim: the store is unavailable")
+            logger.debug("could not claim: the store is unavailable")
             await asyncio.sleep(patience.BACKOFF)
         else:
             return more and self._planner.free > 0
@@ -240,7 +243,11 @@ class Worker:
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: Change | None) -> None:
+        if change is None:  # there may be work; and who was cancelled is heard at a renewal
+            self._wake.set()
+            self._missed.set()
+            return
         if change.runnable:
             self._wake.set()
         if change.cancel:

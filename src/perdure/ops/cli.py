@@ -58,7 +58,7 @@ def worker(target: str, store: str | None, concurrency: int | None, queues: tupl
 def status(target: str | None, store: str | None, as_json: bool) -> None:
     """Show who works on a store, what waits there, and what no worker can run."""
     if store is None and target is None:
-        raise click.UsageError("Say which store: MODULE:APP, or --store URL.")
+        raise click.UsageError(f"Say which store: MODULE:APP, or --store URL, or {options.STORE} in the environment.")
     assembly = None if target is None else assembly_of(_load(target))
     named = store or (assembly and assembly.named)
     if named is None:
@@ -69,7 +69,7 @@ def status(target: str | None, store: str | None, as_json: bool) -> None:
 
 @main.command()
 @click.argument("task_id", metavar="TASK_ID")
-@click.option("--store", required=True, help="Store URL: sqlite:///tasks.db")
+@click.option("--store", required=True, envvar=options.STORE, show_envvar=True, help="Store URL: sqlite:///tasks.db")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def inspect(task_id: str, store: str, as_json: bool) -> None:
     """Show how far one task is: its run, its steps, its questions, what happened to it. No content of it."""
@@ -78,7 +78,7 @@ def inspect(task_id: str, store: str, as_json: bool) -> None:
 
 
 @main.command("migrate")
-@click.argument("url", envvar="PERDURE_STORE")
+@click.argument("url", envvar=options.STORE)
 @click.option("--check", is_flag=True, help="Change nothing; exit with status 1 if there is something to apply.")
 @click.option("--sql", is_flag=True, help="Change nothing; print what would be run, for psql or sqlite3.")
 @click.option("--post", is_flag=True, help="Also apply what must wait until no older release of Perdure runs.")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 
-__all__ = ["served_queues", "serving", "store", "working"]
+__all__ = ["STORE", "served_queues", "serving", "store", "working"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
-store = click.option("--store", help="Store URL, instead of what the program says: sqlite:///tasks.db")
+STORE: Final = "PERDURE_STORE"
+"""The environment variable for the store's URL, of all commands alike: arguments of a process are there for all users of
+the machine to see, and what many processes share is best said in one place."""
+
+store = click.option(
+    "--store", envvar=STORE, show_envvar=True, help="Store URL, instead of what the program says: sqlite:///tasks.db"
+)
 
 
 def serving(command: CommandT) -> CommandT:

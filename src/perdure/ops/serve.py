@@ -15,10 +15,10 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import PerdureError
 
-from . import exposure, http, logs, ports, stdin
+from . import exposure, health, http, logs, ports, stdin
 from .assembly import Assembly, assembly_of
 from .leaving import Leaving
-from .options import served_queues, serving, working
+from .options import STORE, served_queues, serving, working
 
 __all__ = ["run", "serve"]
 
@@ -83,7 +83,10 @@ def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port:
     print(
         f"perdure: serving {app.name} on http://{where}:{sockets[0].getsockname()[1]}/mcp", file=sys.stderr, flush=True
     )
-    told = _nothing if assembly is None else assembly.stop_working
+    told = _nothing
+    if assembly is not None:
+        told = assembly.stop_working
+        health.offer(app, assembly)
     with Leaving() as leaving:
         http.listen(
             app.streamable_http_app(host=host),
@@ -104,8 +107,8 @@ def _configure(app: MCPServer[Any], assembly: Assembly | None, **options: Any) -
     if assembly is None:
         for option in ("store", "concurrency", "queues"):
             if options[option] is not None:
-                said = option.removesuffix("s")
-                raise SystemExit(f"perdure: --{said} needs a server with a Tasks, and this one has none")
+                said = f"--store, or {STORE}," if option == "store" else f"--{option.removesuffix('s')}"
+                raise SystemExit(f"perdure: {said} needs a server with a Tasks, and this one has none")
         return
     try:
         assembly.attachment.check_parts(app)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from mcp.server.mcpserver import MCPServer
 
-from . import exposure, http, ports, stdin
+from . import exposure, health, http, ports, stdin
 from .assembly import Assembly
 
 __all__ = ["Server"]
@@ -49,5 +49,6 @@ class Server(MCPServer[Any]):
 
     def _run_http(self, sockets: list[socket.socket], **options: Any) -> None:
         exposure.warn(self)
+        health.offer(self, self.assembly)
         level = self.settings.log_level.lower()
         http.listen(self.streamable_http_app(**options), sockets, log_level=level, told=self.assembly.stop_working)

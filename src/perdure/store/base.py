@@ -13,11 +13,12 @@ constructor.
 Writes of a worker carry its `Claim`; the fence in it must still hold, else the verb raises `LeaseLost` and changes
 nothing.
 
-A value that has no JSON form, or text that UTF-8 can't carry, makes the verb that would store it raise `NotStorable`;
-nothing is changed then. What a verb returns is the caller's own: changing it changes nothing that is stored.
+A value that has no JSON form makes the verb that would store it raise `NotStorable`, and so does text that UTF-8 can't
+carry or, outside of JSON values, with a null in it; nothing is changed then. What a verb returns is the caller's own: changing it changes nothing that is stored.
 
 Every verb may raise `StoreUnavailable`: nothing was changed, or the outcome is unknown to the caller and the verb is
-safe to call again. A verb that is cancelled while it waits may still happen.
+safe to call again. A verb that is cancelled while it waits may still happen. The store says in the log when that
+begins and when it is over, so that its callers, who try again and again, need not.
 """
 
 from __future__ import annotations
@@ -57,8 +58,12 @@ __all__ = [
 PROMOTED: Final = 500
 """How many timers one `claim` makes due at most, so that a crowd of them is no long transaction."""
 
-Listener = Callable[[Change], None]
-"""Called on the event loop after a change was committed. Must not block or raise."""
+Listener = Callable[[Change | None], None]
+"""Called on the event loop after a change was committed. Must not block or raise.
+
+None instead of a change: there may have been some that nobody was told of (the connection over which another process
+tells of its own was down for a while), so whoever waits for any has to look.
+"""
 
 Unsubscribe = Callable[[], None]
 
@@ -345,5 +350,9 @@ class Store(Clients, Workers, Outsiders, Operators, Housekeeping, Protocol):
         ...
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
-        """Call `listener` for every change that this store commits, until the returned function is called."""
+        """Call `listener` for every change that this store commits, until the returned function is called.
+
+        Also for what others commit to the same tasks, where there is a way to hear of it; that may come late, several
+        changes of one task as one, and none at all.
+        """
         ...

@@ -13,7 +13,7 @@ from typing import cast
 from perdure.domain.errors import NotStorable
 from perdure.domain.model import JSON, JSONObject
 
-__all__ = ["MAX_DEPTH", "copied", "decode", "decode_object", "encode", "mended", "plain"]
+__all__ = ["MAX_DEPTH", "copied", "decode", "decode_object", "encode", "is_plain", "mended", "plain"]
 
 MAX_DEPTH = 100
 """Levels of nesting.
@@ -60,21 +60,39 @@ def _children(node: JSON) -> Iterable[JSON]:
 
 
 def plain(text: str) -> str:
-    """`text` itself, if it is text and UTF-8 can carry it.
+    """`text` itself, if it is text, UTF-8 can carry it, and there is no null in it.
+
+    PostgreSQL's texts hold none, so no store takes one: what runs on one machine must not fail on many. Within a JSON
+    value, where it is written as an escape, a null is like any other character.
 
     Raises:
-        NotStorable: there is a lone surrogate in it, or it is no text: a key of 1 would come back as "1", another key.
+        NotStorable: there is a lone surrogate or a null in it, or it is no text: a key of 1 would come back as "1",
+            another key.
     """
     if not isinstance(cast("object", text), str):
         raise NotStorable(f"Text was expected, and a {type(text).__name__} can't be stored as such")
+    if "\0" in text:
+        raise NotStorable("Text with a null character in it can't be stored")
     if not text.isascii():  # as most text is, which then needs no closer look
         encode(text)
     return text
 
 
+def is_plain(*texts: str) -> bool:
+    """Whether `plain` takes all of them. What was sought by any other was never stored."""
+    try:
+        plain("".join(texts))
+    except NotStorable:
+        return False
+    return True
+
+
 def mended(text: str) -> str:
-    """`text` with a question mark for each lone surrogate: for words about an error, which must not fail in turn."""
-    return text.encode("utf-8", "replace").decode()
+    """`text` that `plain` takes, with a question mark for each character that it would not.
+
+    For words about an error, which must not fail in turn.
+    """
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def decode(text: str) -> JSON:

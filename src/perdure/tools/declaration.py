@@ -27,6 +27,7 @@ from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject, Operation
 from perdure.domain.retry import Retry
 from perdure.engine.handler import DEFAULT_QUEUE
+from perdure.store.codec import is_plain
 
 from .context import TaskContext
 from .sync_context import SyncTaskContext
@@ -193,6 +194,8 @@ class TaskTool:
                 f"{self.name}: a task tool's name has no '@', which stands before its version: leave it out, and write "
                 "version= if one is meant"
             )
+        if not is_plain(self.name):
+            raise ConfigurationError(f"{self.name!r}: a task tool's name is valid Unicode, without null characters")
 
     def _check_context(self, fn: Callable[..., Any]) -> None:
         keyword = self.sdk.context_kwarg

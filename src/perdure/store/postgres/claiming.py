@@ -229,22 +229,19 @@ async def _claims(sheet: Sheet, wanted: Wanted, ready: Ready, fence: int) -> lis
 
 
 async def _claimed(sheet: Sheet, taken: Sequence[Any], session_id: str, fence: int) -> list[Claim]:
-    """The claims; and what taking the run changes in the few tasks that had asked something."""
-    asking: list[int] = []
+    """The claims; and what taking the run changes in the few tasks that have asked something."""
+    claims: dict[int, Claim] = {}
     for row in taken:
-        task = rows.task(row[12:])
-        sheet.records[task.seq] = Record(task, Run(*row[2:12]))
+        task, run = rows.task(row[12:]), Run(*row[2:12])
+        claims[task.seq] = Claim(task, fence, sheet.now, run.failures, run.deaths, run.deadline_at)
         if row[1] or task.status is Status.INPUT_REQUIRED:
-            asking.append(task.seq)
-    if asking:
-        await sheet.load_questions(asking)
-
-    def act(task: Record | None, now: int) -> Claim:
-        return verbs.claim(*_running(task), session_id, fence, now)
-
-    claims = [sheet.run(seq, act).value for seq in list(sheet.records)]
-    await sheet.flush()
-    return claims
+            sheet.records[task.seq] = Record(task, run)
+    if sheet.records:
+        await sheet.load_questions([*sheet.records])
+        for seq in list(sheet.records):
+            claims[seq] = sheet.run(seq, lambda task, now: verbs.claim(*_running(task), session_id, fence, now)).value
+        await sheet.flush()
+    return [*claims.values()]
 
 
 def _round_by_round(taken: Iterable[Sequence[Any]]) -> list[Any]:

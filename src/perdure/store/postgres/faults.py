@@ -17,7 +17,7 @@ from perdure.domain.errors import StoreUnusable
 
 from .url import Target
 
-__all__ = ["at_value", "passes", "retriable", "unusable"]
+__all__ = ["at_value", "moved", "passes", "retriable", "unusable"]
 
 _PASSING_CLASSES: Final = (
     "08",  # the connection
@@ -91,6 +91,11 @@ def passes(error: BaseException) -> bool:
         # A connection that was closed under us; any other is a mistake in how the driver was called.
         return "closed" in str(error)
     return isinstance(error, OSError | asyncpg.TargetServerAttributeNotMatched)
+
+
+def moved(error: BaseException) -> bool:
+    """Whether the server may no longer be written to, so that another one is likely to have taken its place."""
+    return isinstance(error, asyncpg.ReadOnlySQLTransactionError)
 
 
 def retriable(error: BaseException) -> bool:

@@ -7,7 +7,10 @@ before its caller is resumed.
 
 What keeps a database that is gone from keeping anybody waiting: connecting and serving are bounded in time, a
 connection that failed is dropped, whoever waits when it does hears so at once, and for a moment after it so does
-whoever comes. Then the next job connects anew; nothing has to be restarted.
+whoever comes. Then the next job connects anew; nothing has to be restarted. If the database hangs, callers of some
+kinds hear so before the batch is given up (`Kind.patience`): a client's request is to be answered, while a batch may
+yet get through. And where a connection has shown that its server hangs or may no longer be written to, the others are
+no better, and are dropped before they are used again.
 """
 
 from __future__ import annotations
@@ -15,15 +18,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
+import asyncpg
+
 from perdure.domain.errors import NotStorable, PerdureError, StoreUnavailable
 from perdure.domain.model import Change
 
 from . import faults
+from .outage import Outage
 from .url import Connection
 
 __all__ = ["Done", "Job", "Kind", "Lanes"]
@@ -37,6 +44,8 @@ _CONNECT: Final = 3.0
 """Seconds to connect in. A server that is there answers in milliseconds."""
 _SERVE: Final = 12.0
 """Seconds for a batch: a little more than the server's own bound for a statement."""
+_LOOK_EVERY: Final = 0.25
+"""Seconds between looks for callers who have waited for too long."""
 _PAUSE: Final = 0.25
 """Seconds after a failure to connect in which nobody tries again."""
 _TRIES: Final = 5
@@ -60,19 +69,24 @@ It may be called a second time after a first call failed and was rolled back, so
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[J]):
-    """One caller's wish, and the future that it waits for."""
+    """One caller's wish, the future that it waits for, and since when."""
 
     wish: J
     future: asyncio.Future[Any]
+    since: float
 
 
 @dataclass(slots=True, eq=False)
 class Kind(Generic[J]):
-    """Jobs that are served alike: `most` in a batch, and on so many connections `at_once`."""
+    """Jobs that are served alike: `most` in a batch, and on so many connections `at_once`.
+
+    `patience`: seconds after which a caller hears that the store is unavailable, whatever becomes of the job.
+    """
 
     serve: Serve[J]
     most: int = 200
     at_once: int = 2
+    patience: float = math.inf
     waiting: deque[Job[J]] = field(default_factory=deque[Job[J]])
     running: int = 0
     offered: bool = False
@@ -100,6 +114,11 @@ class Lanes:
         self._waiting = 0
         self._offers: asyncio.Queue[Kind[Any]] = asyncio.Queue()
         self._lanes: list[asyncio.Task[None]] = []
+        self._kinds: set[Kind[Any]] = set()
+        self._serving: dict[int, tuple[Kind[Any], list[Job[Any]]]] = {}
+        self._connections: set[Connection] = set()
+        self._doubtful: set[Connection] = set()
+        self._outage = Outage("The task store's database")
         self._idle = asyncio.Event()
         self._refuse_until = 0.0
 
@@ -108,7 +127,8 @@ class Lanes:
         self._offers, self._waiting, self._idle = asyncio.Queue(), 0, asyncio.Event()
         self._idle.set()
         self._refuse_until = 0.0
-        self._lanes = [asyncio.create_task(self._lane(), name=f"perdure-lane-{n}") for n in range(self._count)]
+        self._lanes = [asyncio.create_task(self._lane(n), name=f"perdure-lane-{n}") for n in range(self._count)]
+        self._lanes.append(asyncio.create_task(self._keep_looking(), name="perdure-lanes-patience"))
 
     async def close(self) -> None:
         """Serve what waits, then close the connections."""
@@ -133,9 +153,11 @@ class Lanes:
         if self._waiting >= self._max_waiting:
             raise StoreUnavailable("The task store has too many callers waiting")
         loop = asyncio.get_running_loop()
-        if loop.time() < self._refuse_until:
+        now = loop.time()
+        if now < self._refuse_until:
             raise StoreUnavailable
-        job = Job(wish, loop.create_future())
+        job = Job(wish, loop.create_future(), now)
+        self._kinds.add(kind)
         kind.waiting.append(job)
         self._waiting += 1
         self._idle.clear()
@@ -149,7 +171,7 @@ class Lanes:
 
     # -- a lane --------------------------------------------------------------------------------------------------------
 
-    async def _lane(self) -> None:
+    async def _lane(self, number: int) -> None:
         connection: Connection | None = None
         try:
             while True:
@@ -158,13 +180,16 @@ class Lanes:
                 jobs = [kind.waiting.popleft() for _ in range(min(len(kind.waiting), kind.most))]
                 kind.running += 1
                 self._offer(kind)  # what is left, to the next lane
+                self._serving[number] = kind, jobs
                 try:
                     connection = await self._serve(connection, kind, jobs)
                 finally:
                     kind.running -= 1
+                    del self._serving[number]
                 self._offer(kind)
         finally:
             if connection is not None:
+                self._forget(connection)
                 await _close(connection)
 
     async def _serve(self, connection: Connection | None, kind: Kind[J], jobs: list[Job[J]]) -> Connection | None:
@@ -174,16 +199,20 @@ class Lanes:
         """
         done: Sequence[Done]
         try:
-            if connection is None or connection.is_closed():
+            if connection is not None and (connection.is_closed() or connection in self._doubtful):
+                self._drop(connection)
                 connection = None
+            if connection is None:
                 connection = await self._connected()
             async with asyncio.timeout(_SERVE):
                 done = await self._attempts(connection, kind, [job.wish for job in jobs])
         except Exception as error:  # noqa: BLE001
+            self._failed(error, kind, jobs, connecting=connection is None)
             if connection is not None:
-                connection.terminate()
+                if isinstance(error, TimeoutError) or faults.moved(error):
+                    self._doubtful |= self._connections
+                self._drop(connection)
                 connection = None
-            self._failed(error, kind, jobs)
         else:
             self._deliver(jobs, done)
         return connection
@@ -191,7 +220,9 @@ class Lanes:
     async def _connected(self) -> Connection:
         try:
             async with asyncio.timeout(_CONNECT + 1):  # the driver's own bound is not kept while it looks up a name
-                return await self._connect(_CONNECT)
+                connection = await self._connect(_CONNECT)
+            self._connections.add(connection)
+            return connection
         except Exception:
             self._refuse_until = asyncio.get_running_loop().time() + _PAUSE
             raise
@@ -213,17 +244,44 @@ class Lanes:
                     return [Done(error=_refused(error))]
         return [each for wish in wishes for each in await self._attempts(connection, kind, [wish])]
 
+    def _drop(self, connection: Connection) -> None:
+        connection.terminate()
+        self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._doubtful.discard(connection)
+
     # -- telling the callers -------------------------------------------------------------------------------------------
 
     def _deliver(self, jobs: Sequence[Job[Any]], done: Sequence[Done]) -> None:
+        self._outage.ends()
         self._announce([change for each in done for change in each.changes])
         for job, each in zip(jobs, done, strict=True):
             self._resolve(job, each)
 
-    def _failed(self, error: Exception, kind: Kind[Any], jobs: Sequence[Job[Any]]) -> None:
+    async def _keep_looking(self) -> None:
+        """Let nobody wait for longer than is right for the kind."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            for kind, jobs in self._serving.values():
+                self._lose_patience(kind, jobs, loop.time())
+            for kind in self._kinds:
+                while kind.waiting and kind.waiting[0].since < loop.time() - kind.patience:
+                    self._resolve(kind.waiting.popleft(), Done(error=StoreUnavailable()))
+
+    def _lose_patience(self, kind: Kind[Any], jobs: Sequence[Job[Any]], now: float) -> None:
+        """Tell the callers of a batch that is under way, if they have waited for too long. It goes on all the same."""
+        for job in jobs:
+            if job.since < now - kind.patience and not job.future.done():
+                self._outage.begins("it does not answer in time")
+                job.future.set_exception(StoreUnavailable())
+
+    def _failed(self, error: Exception, kind: Kind[Any], jobs: Sequence[Job[Any]], *, connecting: bool) -> None:
         """Nobody knows what came of the batch, and for those behind it there is no connection just now."""
-        if faults.passes(error):
-            logger.warning("The task store's database could not be used: %s", _summary(error))
+        if connecting or faults.passes(error):
+            self._outage.begins(_summary(error))
         else:
             logger.error("The task store failed", exc_info=error)
         for job in (*jobs, *kind.waiting):
@@ -267,4 +325,7 @@ def _refused(error: Exception) -> Exception:
 
 
 def _summary(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    """One line, of errors whose words are known to hold nothing secret."""
+    if isinstance(error, asyncpg.PostgresError | OSError) and str(error):
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return type(error).__name__

@@ -227,6 +227,8 @@ class Sheet:
 def _refreshed(known: Task, row: Sequence[Any]) -> Task:
     """A task as it is now, of what it was when it was claimed and `sql._LIVE`'s columns."""
     status, message, version, created_at, updated_at, ttl_ms, keep_ms, cancel_requested = row
+    if version == known.version:  # it grows with every change
+        return known
     return replace(
         known,
         status=_STATUSES[status],

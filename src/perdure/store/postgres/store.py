@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from perdure.domain.errors import NotStorable, PerdureError, TaskNotFound
+from perdure.domain.errors import PerdureError, TaskNotFound
 from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
     JSON,
@@ -31,7 +31,7 @@ from perdure.domain.timeline import Inspection, Load
 from perdure.store import verbs
 from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock
-from perdure.store.codec import copied, decode_object, encode, plain
+from perdure.store.codec import copied, decode_object, encode, is_plain, plain
 from perdure.store.records import Record
 
 from . import changing, creating, faults, finding, housekeeping, schema, url
@@ -48,6 +48,8 @@ __all__ = ["PostgresStore"]
 T = TypeVar("T")
 
 _CONNECT = 5.0
+_PATIENCE = 3.5
+"""Seconds after which a client hears that the store is unavailable. Most of them give a request five or more."""
 _Errand = Callable[[Connection], Awaitable[Done]]
 
 
@@ -66,12 +68,13 @@ class PostgresStore:
         self._lanes = Lanes(self._target.connect, self._announce, count=lanes)
         self._transactions = Transactions(self._target)
         self._claimant = Claimant(self._transactions)
-        self._creates = Kind(self._create, max_batch)
+        self._creates = Kind(self._create, max_batch, patience=_PATIENCE)
         self._held = Kind(self._change_held, max_batch)
-        self._named = Kind(self._change_named, max_batch)
-        self._finds = Kind(self._find, max_batch)
+        self._named = Kind(self._change_named, max_batch, patience=_PATIENCE)
+        self._finds = Kind(self._find, max_batch, patience=_PATIENCE)
         self._journals = Kind(self._journal, max_batch)
         self._claims = Kind(self._claim, max_batch, 1)
+        self._looks = Kind(_run_errands, 1, patience=_PATIENCE)
         self._errands = Kind(_run_errands, 1)
 
     # -- lifetime ------------------------------------------------------------------------------------------------------
@@ -107,18 +110,18 @@ class PostgresStore:
         return await self._lanes.do(self._creates, (new, creating.row(new)))
 
     async def recall(self, owner: Owner, key: str, digest: str) -> Task | None:
-        try:
-            plain(key)
-        except NotStorable:  # then it was never stored
+        if not is_plain(owner.tenant, owner.principal, key):
             return None
-        return await self._read(lambda connection: finding.recall(connection, owner, key, digest))
+        return await self._read(lambda connection: finding.recall(connection, owner, key, digest), self._looks)
 
     async def get(self, owner: Owner, task_id: str) -> Task:
         return await self._lanes.do(self._finds, Sought(owner, _sayable(task_id)))
 
     async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
         sought = Sought(owner, _sayable(task_id))
-        return await self._snapshot(lambda connection: finding.open_questions(connection, sought, self._now()))
+        return await self._snapshot(
+            lambda connection: finding.open_questions(connection, sought, self._now()), self._looks
+        )
 
     async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
         def act(task: Record, now: int) -> Task:
@@ -235,7 +238,11 @@ class PostgresStore:
         return await self._read(lambda connection: finding.loads(connection, self._now()))
 
     async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
-        return await self._read(lambda connection: finding.backlog(connection, most, tenant, self._now()))
+        if tenant is not None and not is_plain(tenant):
+            return {}
+        return await self._read(
+            lambda connection: finding.backlog(connection, most, tenant, self._now()), self._looks
+        )
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
 
@@ -315,19 +322,19 @@ class PostgresStore:
         named = Named(on_task, places, questions=True, id=_sayable(task_id), owner=owner)
         return await self._lanes.do(self._named, named)
 
-    async def _read(self, look: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _read(self, look: Callable[[Connection], Awaitable[T]], kind: Kind[_Errand] | None = None) -> T:
         async def errand(connection: Connection) -> Done:
             async with self._transactions.reading(connection):
                 return Done(await look(connection))
 
-        return await self._errand(errand)
+        return await self._lanes.do(kind or self._errands, errand)
 
-    async def _snapshot(self, look: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _snapshot(self, look: Callable[[Connection], Awaitable[T]], kind: Kind[_Errand] | None = None) -> T:
         async def errand(connection: Connection) -> Done:
             async with self._transactions.snapshot(connection):
                 return Done(await look(connection))
 
-        return await self._errand(errand)
+        return await self._lanes.do(kind or self._errands, errand)
 
     async def _errand(self, errand: _Errand) -> Any:
         return await self._lanes.do(self._errands, errand)
@@ -342,7 +349,7 @@ class PostgresStore:
         if changes:
             self._hints.tell(changes)
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: Change | None) -> None:
         for listener in tuple(self._listeners):
             listener(change)
 

@@ -5,6 +5,9 @@ the URL goes to it almost as it came. Ours are the checks that must come before:
 are not written as %40 and the like would be taken for a host, a port or an option, and then appear in an error; so what
 is ambiguous is refused here, and no refusal quotes the URL.
 
+Several hosts are tried one after the other, each within its share of the time: one that takes connections and says
+nothing (a machine that hangs) would else keep us from the one that has taken its place.
+
 Two options are ours. `listen_host` and `listen_port` say where the server itself is when the URL names a pooler:
 PgBouncer in transaction mode gives each transaction another session, so there nothing may outlive one. Settings come
 with each BEGIN, statements are not kept, and what needs a session of its own goes to the server directly.
@@ -15,9 +18,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 import asyncpg
@@ -78,6 +81,8 @@ class Target:
     files: Mapping[str, str]
     _dsn: str = field(repr=False)
     _settings: Mapping[str, str] = field(repr=False)
+    _dsns: tuple[str, ...] = field(default=(), repr=False)
+    """The URL with one host each, if it names several."""
     _host: list[str] | None = field(default=None, repr=False)
     _port: int | None = field(default=None, repr=False)
     _any_session: bool = field(default=False, repr=False)
@@ -104,17 +109,18 @@ class Target:
             asyncpg.PostgresError: the server refuses.
             asyncpg.InterfaceError, ValueError: the driver refuses the URL.
         """
+        hosts = [{"dsn": dsn} for dsn in self._dsns or (self._dsn,)]
         if not self.pooled:
-            return await asyncpg.connect(
-                self._dsn,
-                timeout=timeout,
+            return await _first(
+                hosts,
+                timeout,
                 server_settings={**_SETTINGS, **self._settings},
                 target_session_attrs=self._session(),
                 max_cached_statement_lifetime=0,  # seconds; 0: for as long as there is room
             )
-        return await asyncpg.connect(
-            self._dsn,
-            timeout=timeout,
+        return await _first(
+            hosts,
+            timeout,
             server_settings={"application_name": self._settings["application_name"]},
             # To find out more the driver would ask outside of a transaction; and the pooler chooses the server.
             target_session_attrs=SessionAttribute.any,
@@ -126,17 +132,36 @@ class Target:
 
         Raises: as `connect`.
         """
-        return await asyncpg.connect(
-            self._dsn,
-            timeout=timeout,
-            host=self._host,
-            port=self._port,
+        if self._host is not None:
+            hosts = [{"dsn": self._dsn, "host": host, "port": self._port} for host in self._host]
+        else:
+            hosts = [{"dsn": dsn, "port": self._port} for dsn in self._dsns or (self._dsn,)]
+        return await _first(
+            hosts,
+            timeout,
             server_settings=dict(self._settings),
             target_session_attrs=self._session(),
         )
 
     def _session(self) -> SessionAttribute | None:
         return None if self._any_session else SessionAttribute.read_write
+
+
+async def _first(hosts: Sequence[Mapping[str, Any]], timeout: float, **options: Any) -> Connection:  # noqa: ASYNC109
+    """A connection to the first of `hosts` that will do.
+
+    If none does, what is raised is the last fault; that one of them is no primary is the least to say.
+    """
+    fault: Exception | None = None
+    for host in hosts:
+        try:
+            return await asyncpg.connect(**host, timeout=timeout / len(hosts), **options)
+        except asyncpg.TargetServerAttributeNotMatched as error:
+            fault = fault or error
+        except (OSError, asyncpg.PostgresError) as error:
+            fault = error
+    assert fault is not None  # noqa: S101 - there is a host at least
+    raise fault
 
 
 def parse(url: str) -> Target:
@@ -228,10 +253,24 @@ def _target(parts: SplitResult, options: Mapping[str, str]) -> Target:
         files={name: mine[name] for name in sorted(_FILES & mine.keys())},
         _dsn=f"{parts.scheme}://{parts.netloc}{parts.path}?{urlencode(mine)}",
         _settings=settings,
+        _dsns=tuple(_single(parts, mine)),
         _host=None if host is None else host.split(","),
         _port=None if port is None else int(port),
         _any_session="target_session_attrs" in mine or "PGTARGETSESSIONATTRS" in os.environ,
     )
+
+
+def _single(parts: SplitResult, options: Mapping[str, str]) -> Iterator[str]:
+    """The URL once for each host. Nothing for hosts and ports that the driver finds elsewhere, or can't combine."""
+    user, at, netloc = parts.netloc.rpartition("@")
+    hosts, ports = (netloc or options.get("host", "")).split(","), options.get("port", "").split(",")
+    if len(ports) not in (1, len(hosts)) or "," in os.environ.get("PGPORT", ""):
+        return
+    for host, port in zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=True):
+        one = {**options, "port": port} if port else dict(options)
+        if not netloc and host:
+            one["host"] = host
+        yield f"{parts.scheme}://{user}{at}{host if netloc else ''}{parts.path}?{urlencode(one)}"
 
 
 def _shown(parts: SplitResult, options: Mapping[str, str]) -> str:

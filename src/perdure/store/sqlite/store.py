@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from perdure.domain.errors import NotStorable, StoreUnavailable
+from perdure.domain.errors import StoreUnavailable
 from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
     JSON,
@@ -37,7 +37,7 @@ from perdure.domain.timeline import Inspection, Load
 from perdure.store import rows
 from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
-from perdure.store.codec import decode, decode_object, encode, plain
+from perdure.store.codec import decode, decode_object, encode, is_plain, plain
 
 from . import claims, clients, housekeeping, operators, outsiders, schema, shared, sql, workers
 from .writer import Transaction, Writer
@@ -88,9 +88,7 @@ class SQLiteStore:
         return await self._writer.submit(lambda tx: clients.create(tx, new, values, now))
 
     async def recall(self, owner: Owner, key: str, digest: str) -> Task | None:
-        try:
-            plain(key)
-        except NotStorable:  # then it was never stored
+        if not is_plain(owner.tenant, owner.principal, key):
             return None
         return self._read_at_once(lambda reader: clients.recall(reader, owner, key, digest))
 
@@ -194,6 +192,8 @@ class SQLiteStore:
     async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
         if tenant is None:
             return self._read(lambda reader: operators.backlog(reader, most, self._clock()))
+        if not is_plain(tenant):
+            return {}
         return self._read(lambda reader: operators.backlog_of(reader, most, tenant, self._clock()))
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
@@ -229,6 +229,7 @@ class SQLiteStore:
         try:
             return look(self._reader)
         except sqlite3.Error as error:
+            logger.warning("The task store could not be read: %s", error)
             raise StoreUnavailable from error
 
     def _read_at_once(self, look: Callable[[Transaction], T]) -> T:

@@ -229,10 +229,11 @@ async def test_work_that_has_ended_has_nothing_more_to_tell(store: Store, value:
     assert await store.inspect(claim.task.id) == before
 
 
-async def test_a_message_that_can_not_be_stored_is_refused_and_nothing_is_changed(store: Store) -> None:
+@pytest.mark.parametrize("message", ["\ud800", "\0"])
+async def test_a_message_that_can_not_be_stored_is_refused_and_nothing_is_changed(store: Store, message: str) -> None:
     claim = await waiting(store, elsewhere())
     with pytest.raises(NotStorable):
-        await tell(store, claim, "\ud800")
+        await tell(store, claim, message)
     assert await store.get(ADA, claim.task.id) == claim.task
 
 
@@ -265,10 +266,13 @@ async def test_a_forged_token_and_what_is_unknown_are_one_answer_and_change_noth
         (task_id, "7", TOKEN),
         (task_id, "", TOKEN),
         (task_id, "\ud800", TOKEN),
+        (task_id, "\0", TOKEN),
+        (task_id, "0", "\0"),
         (task_id, "1", TOKEN),
         (task_id, "2", ""),
         ("tsk_nobody", "0", TOKEN),
         ("\ud800", "0", TOKEN),
+        ("\0", "0", TOKEN),
     ]
     answers: set[str] = set()
     for each in forged:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from perdure.domain.errors import IdempotencyKeyReused, NotStorable, TaskNotFound
+from perdure.domain.model import Owner
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
 
@@ -93,8 +94,11 @@ async def test_recalling_another_call_is_refused(store: Store) -> None:
         await store.recall(ADA, "k", "other")
 
 
-async def test_recalling_with_text_that_can_not_be_stored_finds_nothing(store: Store) -> None:
-    assert await store.recall(ADA, "\ud800", "d") is None
+@pytest.mark.parametrize("text", ["\ud800", "\0"])
+async def test_recalling_with_text_that_can_not_be_stored_finds_nothing(store: Store, text: str) -> None:
+    assert await store.recall(ADA, text, "d") is None
+    assert await store.recall(Owner("acme", text), "k", "d") is None
+    assert await store.recall(Owner(text, "ada"), "k", "d") is None
 
 
 async def test_a_key_is_free_again_once_its_task_was_purged(store: Store, clock: VirtualClock) -> None:
@@ -108,7 +112,7 @@ async def test_a_key_is_free_again_once_its_task_was_purged(store: Store, clock:
     assert await store.recall(ADA, "k", "other") == second
 
 
-@pytest.mark.parametrize(("key", "digest"), [("\ud800", "d"), ("k", "\ud800")])
+@pytest.mark.parametrize(("key", "digest"), [("\ud800", "d"), ("k", "\ud800"), ("\0", "d"), ("k", "\0")])
 async def test_a_key_that_can_not_be_stored_is_refused_and_nothing_is_stored(
     store: Store, key: str, digest: str
 ) -> None:

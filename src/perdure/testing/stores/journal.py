@@ -106,8 +106,10 @@ async def test_questions_and_entries_stand_side_by_side(store: Store) -> None:
         step("0", {"deep": ["\ud800"]}),
         step("\ud800"),
         Entry("0", Verb.STEP, "\ud800", EntryState.DONE),
+        step("\0"),
+        Entry("0", Verb.STEP, "\0", EntryState.DONE),
     ],
-    ids=["nan", "value", "place", "name"],
+    ids=["nan", "value", "place", "name", "null-place", "null-name"],
 )
 async def test_an_entry_that_can_not_be_stored_is_refused_and_nothing_is_changed(store: Store, entry: Entry) -> None:
     claim = await running(store)
@@ -118,10 +120,11 @@ async def test_an_entry_that_can_not_be_stored_is_refused_and_nothing_is_changed
     assert await store.inspect(claim.task.id) == before
 
 
-async def test_a_note_that_can_not_be_stored_is_refused_and_nothing_is_changed(store: Store) -> None:
+@pytest.mark.parametrize("note", ["\ud800", "\0"])
+async def test_a_note_that_can_not_be_stored_is_refused_and_nothing_is_changed(store: Store, note: str) -> None:
     claim = await running(store)
     with pytest.raises(NotStorable):
-        await store.record(claim, step(), note="\ud800")
+        await store.record(claim, step(), note=note)
     assert await store.journal(claim) == Journal()
 
 

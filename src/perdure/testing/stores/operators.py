@@ -92,7 +92,7 @@ async def test_what_was_inspected_is_the_operators_own(store: Store) -> None:
     assert again.journal.entries["0"].value == [1]
 
 
-@pytest.mark.parametrize("task_id", ["tsk_nobody", "", "\ud800"])
+@pytest.mark.parametrize("task_id", ["tsk_nobody", "", "\ud800", "\0"])
 async def test_what_is_unknown_can_not_be_inspected(store: Store, task_id: str) -> None:
     with pytest.raises(TaskNotFound):
         await store.inspect(task_id)
@@ -254,6 +254,7 @@ async def test_the_backlog_of_one_tenant_counts_no_other_tenants(store: Store, c
     assert [await store.backlog(100, tenant) for tenant in ("a", "b", "z")] == [{"a": 3}, {"b": 3}, {}]
     clock.advance(1_000)
     assert [await store.backlog(most, "b") for most in (0, 1, 3, 100)] == [{}, {"b": 1}, {"b": 3}, {"b": 4}]
+    assert [await store.backlog(100, tenant) for tenant in ("\ud800", "\0")] == [{}, {}]
 
 
 async def test_operators_change_nothing(store: Store, clock: VirtualClock, changes: Changes) -> None:

@@ -228,8 +228,9 @@ async def test_a_wait_that_can_not_be_stored_is_refused_and_the_run_is_still_hel
         await store.park(claim, both(asks(name=NAME), Waits(begun=((broken, None),))))
     with pytest.raises(NotStorable):
         await store.park(claim, both(sleep(1_000), asks(name={"message": value})))
-    with pytest.raises(NotStorable):
-        await store.park(claim, asks(name=Asked(NAME, "\ud800")))
+    for place in ("\ud800", "\0"):
+        with pytest.raises(NotStorable):
+            await store.park(claim, asks(name=Asked(NAME, place)))
     assert await store.inspect(claim.task.id) == before
 
 

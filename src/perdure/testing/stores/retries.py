@@ -163,11 +163,12 @@ async def test_a_run_that_waits_for_its_next_attempt_has_no_deadline(store: Stor
     assert run.deadline_at is None
 
 
-async def test_a_note_that_can_not_be_stored_is_refused_and_the_run_is_still_held(store: Store) -> None:
+@pytest.mark.parametrize("note", ["\ud800", "\0"])
+async def test_a_note_that_can_not_be_stored_is_refused_and_the_run_is_still_held(store: Store, note: str) -> None:
     claim = await running(store)
     await store.record(claim, step())
     with pytest.raises(NotStorable):
-        await store.retry(claim, 1_000, "\ud800", failed=["0"])
+        await store.retry(claim, 1_000, note, failed=["0"])
     assert await store.journal(claim) == Journal({"0": step()})
     await store.release(claim)
     assert await take(store) is not None

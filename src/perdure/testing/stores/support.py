@@ -113,7 +113,8 @@ def both(*waits: Waits) -> Waits:
 class Changes(list[Change]):
     """A listener that remembers what it heard."""
 
-    def __call__(self, change: Change) -> None:
+    def __call__(self, change: Change | None) -> None:
+        assert change is not None, "the store missed nothing"
         self.append(change)
 
     def take(self) -> list[Change]:

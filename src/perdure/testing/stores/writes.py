@@ -167,17 +167,39 @@ async def test_what_has_no_json_form_is_refused_and_the_run_is_still_held(store:
     await store.finish(claim, DONE)
 
 
-async def test_text_that_utf8_can_not_carry_is_refused_wherever_it_stands(store: Store) -> None:
+@pytest.mark.parametrize("text", ["\ud800", "\0"])
+async def test_text_that_can_not_be_stored_is_refused_wherever_it_stands(store: Store, text: str) -> None:
     claim = await running(store)
     with pytest.raises(NotStorable):
-        await store.report(claim, "\ud800")
+        await store.report(claim, text)
     with pytest.raises(NotStorable):
-        await store.park(claim, Waits(asked={"\ud800": Asked(NAME)}))
+        await store.park(claim, Waits(asked={text: Asked(NAME)}))
+    with pytest.raises(NotStorable):
+        await store.finish(claim, Failed(Failure(-32000, "fine"), text))
+    assert await store.get(ADA, claim.task.id) == claim.task
+
+
+async def test_an_error_that_utf8_can_not_carry_is_refused(store: Store) -> None:
+    claim = await running(store)
     with pytest.raises(NotStorable):
         await store.finish(claim, Failed(Failure(-32000, "\ud800"), "fine"))
-    with pytest.raises(NotStorable):
-        await store.finish(claim, Failed(Failure(-32000, "fine"), "\ud800"))
     assert await store.get(ADA, claim.task.id) == claim.task
+
+
+async def test_a_null_within_a_value_is_a_character_like_any_other(store: Store) -> None:
+    claim = await running(store, new_task(params={"\0": "\0"}))
+    assert claim.task.operation.params == {"\0": "\0"}
+    await store.record(claim, step("0", "\0"))
+    task = await store.park(claim, asks(name={"message": "\0?"}))
+    assert [question.request for question in task.inputs] == [{"message": "\0?"}]
+    assert await store.get(ADA, task.id) == task
+    await store.answer(ADA, task.id, {"name": "\0"})
+    again = await (await hire(store)).claim_one()
+    journal = await store.journal(again)
+    assert (journal.entries["0"].value, journal.questions["name"].response) == ("\0", "\0")
+    over = await store.finish(again, Failed(Failure(-32000, "\0", "\0")))
+    assert over.error == Failure(-32000, "\0", "\0")
+    assert await store.get(ADA, task.id) == over
 
 
 # -- fences ------------------------------------------------------------------------------------------------------------
