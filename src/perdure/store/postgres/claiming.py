@@ -26,6 +26,7 @@ from perdure.store.records import Record, Run
 from . import sql
 from .lanes import Done
 from .sheet import Sheet
+from .sight import EVERYTHING, Sight
 from .transactions import Transactions
 from .url import Connection
 
@@ -56,6 +57,16 @@ class Wanted:
 Ready = dict[tuple[str, str], int]
 """How many runs a tenant has ready for a handler."""
 
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look has found. `since`: from when on, of each tenant; `timers`: some have come due, and are not in it."""
+
+    timers: bool = False
+    ready: Ready = field(default_factory=Ready)
+    since: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+
+
 _Order = list[tuple[str, list[str]]]
 """Handlers, each with its tenants in their turn."""
 
@@ -65,6 +76,7 @@ class Claimant:
     """Claims on behalf of this process. `unsure`: fences of claims of which nobody knows whether they were made."""
 
     transactions: Transactions
+    sight: Sight = field(default_factory=Sight)
     unsure: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
     async def claim(self, connection: Connection, wanted: Sequence[Wanted], clock: int | None) -> list[Done]:
@@ -77,33 +89,43 @@ class Claimant:
         return done
 
     async def _claim(self, connection: Connection, wanted: Wanted, clock: int | None) -> Done:
-        try:
-            await self._give_back(connection, wanted.session_id, clock)
-            async with self.transactions.reading(connection):
-                timers, ready = await _look(connection, wanted, clock)
-            if not timers and not ready:
-                return Done(())
-            return await self._take(connection, wanted, ready, clock, timers=timers)
-        except LeaseLost as error:
-            return Done(error=error)
+        await self._give_back(connection, wanted.session_id, clock)
+        async with self.transactions.reading(connection):
+            found = await self._look(connection, wanted, clock)
+        if found is None:
+            return Done(error=LeaseLost())
+        if not found.timers and not found.ready:
+            return Done(())
+        return await self._take(connection, wanted, found, clock)
 
-    async def _take(
-        self, connection: Connection, wanted: Wanted, ready: Ready, clock: int | None, *, timers: bool
-    ) -> Done:
-        sheet, claims = Sheet(connection), list[Claim]()
+    async def _look(self, connection: Connection, wanted: Wanted, clock: int | None) -> Found | None:
+        """What there is to claim: what is known to be there, and at times whatever else is. None: the lease is lost."""
+        found = await _look(connection, wanted, self.sight, clock)
+        enough = found is not None and _wants_no_more(wanted, found.ready)
+        if found is not None and self.sight.worth_a_full_look(enough=enough):
+            started = self.sight.clock()
+            found = await _look(connection, wanted, Sight(), clock)
+            self.sight.looked(started)
+        return found
+
+    async def _take(self, connection: Connection, wanted: Wanted, found: Found, clock: int | None) -> Done:
+        sheet, taken = Sheet(connection), _Taken()
         async with self.transactions.writing(connection):
-            if timers:
+            if found.timers:
                 await connection.execute(sql.RUN_PROMOTE, clock, PROMOTED)
-                _, ready = await _look(connection, wanted, clock)
+                found = await _look(connection, wanted, Sight(), clock) or Found()
             alive = await connection.fetchrow(sql.SESSION_ALIVE, clock, wanted.session_id)
             if alive is not None:
                 sheet.now, fence = alive
                 self.unsure.setdefault(wanted.session_id, []).append(fence)
-                claims = await _claims(sheet, wanted, ready, fence)
-        del self.unsure[wanted.session_id]
+                taken = await _take(sheet, wanted, found, fence)
+        self.unsure.pop(wanted.session_id, None)
         if alive is None:
-            raise LeaseLost
-        return Done(tuple(claims), changes=[change for each in sheet.records.values() for change in each.changes])
+            return Done(error=LeaseLost())
+        for (handler, tenant), due_at in taken.last.items():
+            self.sight.taken(handler, tenant, due_at)
+        changes = [change for each in sheet.records.values() for change in each.changes]
+        return Done(tuple(taken.claims), changes=changes)
 
     async def _give_back(self, connection: Connection, session_id: str, clock: int | None) -> None:
         fences = self.unsure.get(session_id)
@@ -143,26 +165,36 @@ def _running(task: Record | None) -> tuple[Record, Run]:
     return task, task.run
 
 
-async def _look(connection: Connection, wanted: Wanted, clock: int | None) -> tuple[bool, Ready]:
-    """Whether timers have come due, and what is ready.
-
-    Raises:
-        LeaseLost: the session is gone, or its lease has lapsed.
-    """
+async def _look(connection: Connection, wanted: Wanted, sight: Sight, clock: int | None) -> Found | None:
+    """What a look from where `sight` says finds. None: the session is gone, or its lease has lapsed."""
     most = {demand.handler: min(demand.limit, wanted.limit) for demand in wanted.demands}
-    handlers = [handler for handler, count in most.items() if count > 0]
-    found = await connection.fetch(
-        sql.CLAIM_LOOK, clock, wanted.session_id, handlers, [most[each] for each in handlers]
-    )
+    counts = [(handler, count) for handler, count in most.items() if count > 0]
+    gaps, known = [*sight.gaps(counts)], [*sight.known(counts)]
+    given = (*_columns(gaps, 4), *_columns(known, 4))
     timers, ready = None, Ready()
-    for handler, tenant, count in found:
+    for handler, tenant, count in await connection.fetch(sql.CLAIM_LOOK, clock, wanted.session_id, *given):
         if tenant is None:
             timers = count
-        else:
+        elif count:
             ready[handler, tenant] = count
     if timers is None:
-        raise LeaseLost
-    return bool(timers), ready
+        return None
+    return Found(bool(timers), ready, {(handler, tenant): since for handler, _, tenant, since in known})
+
+
+def _columns(found: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [[row[column] for row in found] for column in range(width)]
+
+
+def _wants_no_more(wanted: Wanted, ready: Ready) -> bool:
+    """Whether there is enough for all demands, or for those before the limit is reached."""
+    left = wanted.limit
+    for demand in wanted.demands:
+        there = sum(count for (handler, _), count in ready.items() if handler == demand.handler)
+        if there < min(demand.limit, left):
+            return False
+        left -= min(demand.limit, left)
+    return True
 
 
 # -- tenants in turn ---------------------------------------------------------------------------------------------------
@@ -209,23 +241,31 @@ def _rounds(tenants: Sequence[str], ready: Mapping[str, int], wanted: int) -> di
 # -- taking ------------------------------------------------------------------------------------------------------------
 
 
-async def _claims(sheet: Sheet, wanted: Wanted, ready: Ready, fence: int) -> list[Claim]:
+@dataclass(slots=True)
+class _Taken:
+    """Claims, and since when the last of each tenant's had been due."""
+
+    claims: list[Claim] = field(default_factory=list[Claim])
+    last: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+
+
+async def _take(sheet: Sheet, wanted: Wanted, found: Found, fence: int) -> _Taken:
     """Take what is planned. The runs come back in the order of the plan, each tenant's longest due first."""
-    order, shares = _plan(wanted, ready)
+    order, shares = _plan(wanted, found.ready)
     if not shares:
-        return []
-    handlers, tenants = zip(*shares, strict=True)
-    given = (handlers, tenants, [*shares.values()], wanted.session_id, fence, sheet.now)
-    taken = await sheet.connection.fetch(sql.RUN_CLAIM, *given)
+        return _Taken()
+    planned = [(*key, share, found.since.get(key, EVERYTHING)) for key, share in shares.items()]
+    given = (*_columns(planned, 4), wanted.session_id, fence, sheet.now)
     by_turn: dict[tuple[str, str], list[Any]] = {}
-    for row in sorted(taken, key=lambda row: (row[0], row[12])):
+    for row in sorted(await sheet.connection.fetch(sql.RUN_CLAIM, *given), key=lambda row: (row[0], row[12])):
         by_turn.setdefault((row[2], row[14]), []).append(row)
-    found = [
+    in_turn = [
         row
         for handler, turn in order
         for row in _round_by_round([by_turn.get((handler, tenant), []) for tenant in turn])
     ]
-    return await _claimed(sheet, found, wanted.session_id, fence)
+    claims = await _claimed(sheet, in_turn, wanted.session_id, fence)
+    return _Taken(claims, {key: taken[-1][0] for key, taken in by_turn.items()})
 
 
 async def _claimed(sheet: Sheet, taken: Sequence[Any], session_id: str, fence: int) -> list[Claim]:

@@ -206,17 +206,28 @@ SELECT task_seq FROM perdure.run JOIN perdure.task ON seq = task_seq WHERE sessi
 # -- claiming ----------------------------------------------------------------------------------------------------------
 
 # index: run_ready, run_timer and session_pkey. What there is to claim, before anything is locked or written: whether
-# the session lives and timers have come due, then from one tenant to the next that waits for a handler, a probe each;
-# and how many runs each of them has, counted up to what is wanted.
+# the session lives and timers have come due; then how many runs the tenants have that are known to wait for a handler,
+# from an instant on; and, from one tenant to the next within the gaps between those, the others. A probe for each.
 CLAIM_LOOK: Final = f"""
-WITH RECURSIVE turn (handler, wanted, tenant) AS (
-    SELECT handler, wanted, (
-        SELECT tenant FROM perdure.run AS run WHERE run.handler = given.handler AND {_READY} ORDER BY tenant LIMIT 1)
-    FROM unnest($3::text[], $4::int[]) AS given (handler, wanted)
+WITH RECURSIVE turn (handler, wanted, upto, tenant) AS (
+    SELECT handler, wanted, upto, CASE
+        WHEN upto IS NULL THEN (
+            SELECT tenant FROM perdure.run AS run
+            WHERE run.handler = gap.handler AND {_READY} AND tenant >= at_least ORDER BY tenant LIMIT 1)
+        ELSE (
+            SELECT tenant FROM perdure.run AS run
+            WHERE run.handler = gap.handler AND {_READY} AND tenant >= at_least AND tenant < upto
+            ORDER BY tenant LIMIT 1) END
+    FROM unnest($3::text[], $4::int[], $5::text[], $6::text[]) AS gap (handler, wanted, at_least, upto)
     UNION ALL
-    SELECT handler, wanted, (
-        SELECT run.tenant FROM perdure.run AS run
-        WHERE run.handler = turn.handler AND {_READY} AND run.tenant > turn.tenant ORDER BY run.tenant LIMIT 1)
+    SELECT handler, wanted, upto, CASE
+        WHEN upto IS NULL THEN (
+            SELECT run.tenant FROM perdure.run AS run
+            WHERE run.handler = turn.handler AND {_READY} AND run.tenant > turn.tenant ORDER BY run.tenant LIMIT 1)
+        ELSE (
+            SELECT run.tenant FROM perdure.run AS run
+            WHERE run.handler = turn.handler AND {_READY} AND run.tenant > turn.tenant AND run.tenant < turn.upto
+            ORDER BY run.tenant LIMIT 1) END
     FROM turn WHERE tenant IS NOT NULL)
 SELECT '' AS handler, NULL AS tenant,
        (SELECT (EXISTS (SELECT 1 FROM perdure.run WHERE {_TIMER} AND due_at <= {_NOW}))::int
@@ -226,7 +237,15 @@ SELECT handler, tenant, (
     SELECT count(*) FROM (
         SELECT 1 FROM perdure.run AS run
         WHERE run.handler = turn.handler AND run.tenant = turn.tenant AND {_READY} LIMIT turn.wanted) AS counted)
-FROM turn WHERE tenant IS NOT NULL"""  # noqa: S608
+FROM turn WHERE tenant IS NOT NULL
+UNION ALL
+SELECT handler, tenant, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM perdure.run AS run
+        WHERE run.handler = known.handler AND run.tenant = known.tenant AND {_READY} AND due_at >= since
+        LIMIT known.wanted) AS counted)
+FROM unnest($7::text[], $8::int[], $9::text[], $10::bigint[]) AS known (handler, wanted, tenant, since)
+"""  # noqa: S608
 
 # index: run_timer
 RUN_PROMOTE: Final = f"""
@@ -239,17 +258,18 @@ WHERE task_seq IN (
 # What another worker is about to take is passed over.
 RUN_CLAIM: Final = f"""
 WITH taken AS MATERIALIZED (
-    SELECT chosen.* FROM unnest($1::text[], $2::text[], $3::int[]) AS share (handler, tenant, wanted)
+    SELECT chosen.*
+    FROM unnest($1::text[], $2::text[], $3::int[], $4::bigint[]) AS share (handler, tenant, wanted, since)
     CROSS JOIN LATERAL (
         SELECT task_seq, due_at FROM perdure.run AS run
-        WHERE run.handler = share.handler AND run.tenant = share.tenant AND {_READY}
+        WHERE run.handler = share.handler AND run.tenant = share.tenant AND {_READY} AND due_at >= since
         ORDER BY run.due_at, task_seq LIMIT share.wanted FOR UPDATE SKIP LOCKED) AS chosen)
 UPDATE perdure.run AS run
-SET session = $4, fence = $5, deadline_at = $6::bigint + timeout_ms
+SET session = $5, fence = $6, deadline_at = $7::bigint + timeout_ms
 FROM taken JOIN perdure.task AS task ON seq = taken.task_seq
 WHERE run.task_seq = taken.task_seq
 RETURNING taken.due_at AS since,
-          EXISTS (SELECT 1 FROM perdure.input WHERE input.task_seq = seq AND state = 'outstanding' AND deadline <= $6),
+          EXISTS (SELECT 1 FROM perdure.input WHERE input.task_seq = seq AND state = 'outstanding' AND deadline <= $7),
           {_named("run", _RUN)}, {_named("task", _TASK)}"""  # noqa: S608
 
 # index: run_held. What a claim has left behind of which nobody knows whether it was made.
