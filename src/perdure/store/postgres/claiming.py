@@ -109,10 +109,10 @@ class Claimant:
         return found
 
     async def _take(self, connection: Connection, wanted: Wanted, found: Found, clock: int | None) -> Done:
-        sheet, taken = Sheet(connection), _Taken()
+        sheet, taken, promoted = Sheet(connection), _Taken(), ""
         async with self.transactions.writing(connection):
             if found.timers:
-                await connection.execute(sql.RUN_PROMOTE, clock, PROMOTED)
+                promoted = await connection.execute(sql.RUN_PROMOTE, clock, PROMOTED)
                 found = await _look(connection, wanted, Sight(), clock) or Found()
             alive = await connection.fetchrow(sql.SESSION_ALIVE, clock, wanted.session_id)
             if alive is not None:
@@ -122,6 +122,8 @@ class Claimant:
         self.unsure.pop(wanted.session_id, None)
         if alive is None:
             return Done(error=LeaseLost())
+        if promoted not in ("", f"UPDATE {PROMOTED}"):
+            self.sight.promoted(sheet.now)
         for (handler, tenant), due_at in taken.last.items():
             self.sight.taken(handler, tenant, due_at)
         changes = [change for each in sheet.records.values() for change in each.changes]
@@ -170,7 +172,7 @@ async def _look(connection: Connection, wanted: Wanted, sight: Sight, clock: int
     most = {demand.handler: min(demand.limit, wanted.limit) for demand in wanted.demands}
     counts = [(handler, count) for handler, count in most.items() if count > 0]
     gaps, known = [*sight.gaps(counts)], [*sight.known(counts)]
-    given = (*_columns(gaps, 4), *_columns(known, 4))
+    given = (*_columns(gaps, 4), *_columns(known, 4), sight.timers)
     timers, ready = None, Ready()
     for handler, tenant, count in await connection.fetch(sql.CLAIM_LOOK, clock, wanted.session_id, *given):
         if tenant is None:

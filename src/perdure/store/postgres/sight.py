@@ -38,6 +38,8 @@ class Sight:
     """From where on the runs of each handler's tenants are worth a look."""
 
     clock: Callable[[], float] = monotonic
+    timers: int = 0
+    """From when on a timer may be due."""
     _since: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     _looked: float = 0.0
     _took: float = 0.0
@@ -53,6 +55,10 @@ class Sight:
         known[tenant] = due_at - _SLACK
         if len(known) > _KNOWN:
             del known[next(iter(known))]  # the one that was served longest ago
+
+    def promoted(self, now: int) -> None:
+        """No timer is due any more at `now`; one that is set from then on is due later."""
+        self.timers = max(0, now - _SLACK)
 
     # -- what a look is about ------------------------------------------------------------------------------------------
 
@@ -76,7 +82,7 @@ class Sight:
 
     def worth_a_full_look(self, *, enough: bool) -> bool:
         """Whether to look at everything now, after a quick look that found `enough` or did not."""
-        if not any(self._since.values()):
+        if not self.timers and not any(self._since.values()):
             return False  # the quick look was one
         pause = self._took * _SHARE if self._took > _SLOW else 0.0
         return self.clock() - self._looked >= max(pause, _NOW_AND_THEN if enough else 0.0)

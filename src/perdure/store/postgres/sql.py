@@ -230,7 +230,7 @@ WITH RECURSIVE turn (handler, wanted, upto, tenant) AS (
             ORDER BY run.tenant LIMIT 1) END
     FROM turn WHERE tenant IS NOT NULL)
 SELECT '' AS handler, NULL AS tenant,
-       (SELECT (EXISTS (SELECT 1 FROM perdure.run WHERE {_TIMER} AND due_at <= {_NOW}))::int
+       (SELECT (EXISTS (SELECT 1 FROM perdure.run WHERE {_TIMER} AND due_at >= $11 AND due_at <= {_NOW}))::int
         FROM perdure.session WHERE id = $2 AND expires_at > {_NOW}) AS ready
 UNION ALL
 SELECT handler, tenant, (
