@@ -51,17 +51,21 @@ docs: $(VENV)/.dev ## the documentation, strictly, into build/site
 	$(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 	@echo "documentation: $(SITE)/index.html"
 
-bench: $(VENV)/.dev ## the store and HTTP beside their baselines; the memory of waiting tasks
+bench: $(VENV)/.dev ## both stores and HTTP beside their baselines; waiting, timers, takeover, steps, wake-ups, draining
 	$(BIN)/python -m bench.store $(ARGS)
+	$(BIN)/python -m bench.store --store postgresql $(ARGS)
 	$(BIN)/python -m bench.http $(ARGS)
 	$(BIN)/python -m bench.parking $(ARGS)
 	$(BIN)/python -m bench.timers $(ARGS)
 	$(BIN)/python -m bench.takeover $(ARGS)
 	$(BIN)/python -m bench.steps $(ARGS)
+	$(BIN)/python -m bench.wakeups $(ARGS)
+	$(BIN)/python -m bench.drain $(ARGS)
 
-# As root the store gets a small disk of its own, to be filled; gcc brings the clock steps and the bad fsyncs.
-chaos: $(VENV)/.dev ## processes killed, stopped and cut off for 10 minutes, and an oracle; ARGS="--minutes 1 --faults 20 --seed N"
-	$(BIN)/python -m chaos $(ARGS)
+# As root SQLite gets a small disk of its own, to be filled; gcc brings the clock steps and the bad fsyncs. PostgreSQL
+# gets a private server, which is restarted, stopped and cut off as well.
+chaos: $(VENV)/.dev ## processes killed, stopped and cut off for 10 minutes, and an oracle; STORE=postgresql ARGS="--minutes 1 --faults 20 --seed N"
+	$(BIN)/python -m chaos --store $(or $(STORE),sqlite) $(ARGS)
 
 build: $(VENV)/.dev ## wheel and sdist into build/dist, looked into
 	rm -rf build/dist

@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION
 
-__all__ = ["Client", "Sample", "call", "connected", "get", "update"]
+__all__ = ["Client", "Sample", "call", "cancel", "connected", "get", "update"]
 
 _META: Final[Mapping[str, Any]] = {
     PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION,
@@ -51,6 +51,10 @@ def update(task_id: str, responses: dict[str, Any]) -> bytes:
     return _request("tasks/update", task_id, {"taskId": task_id, "inputResponses": responses})
 
 
+def cancel(task_id: str) -> bytes:
+    return _request("tasks/cancel", task_id, {"taskId": task_id})
+
+
 @dataclass(slots=True)
 class Sample:
     """What one turn of load came to; `latencies` in seconds."""
@@ -71,12 +75,14 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[bytes] | None = None
         self._received = b""
+        self._lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(exc or ConnectionResetError("the server closed the connection"))
 
@@ -96,6 +102,8 @@ class _Connection(asyncio.Protocol):
     async def exchange(self, request: bytes) -> bytes:
         """The body of the answer to `request`."""
         assert self._transport is not None
+        if self._lost:
+            raise ConnectionResetError("the server has closed the connection, which was idle")
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return await self._answer
@@ -149,6 +157,21 @@ class Client:
         await self._together([work(connection) for connection in self._connections])
         sample.seconds = clock() - started
         return sample
+
+    async def paced(self, requests: Sequence[bytes], marker: bytes, rate: float) -> list[float]:
+        """Send `requests` by a timetable, so many a second; when each was sent, by `time.monotonic`."""
+        sent, clock, timetable = list[float](), time.monotonic, iter(enumerate(requests))
+        started = clock()
+
+        async def work(connection: _Connection) -> None:
+            for number, request in timetable:
+                sent.append(0.0)
+                await asyncio.sleep(started + number / rate - clock())
+                sent[number] = clock()
+                _checked(await connection.exchange(request), marker)
+
+        await self._together([work(connection) for connection in self._connections])
+        return sent
 
     async def _together(self, work: list[Any]) -> None:
         async with asyncio.TaskGroup() as group:

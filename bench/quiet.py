@@ -65,7 +65,11 @@ class Turns(Generic[T]):
 
     def add(self, others: Others, value: T) -> None:
         """A turn that ends now."""
-        self._turns.append((others.share(), value))
+        self.note(others.share(), value)
+
+    def note(self, share: float, value: T) -> None:
+        """A turn in which others took that share."""
+        self._turns.append((share, value))
 
     @property
     def enough(self) -> bool:
@@ -73,6 +77,11 @@ class Turns(Generic[T]):
         quiet = sum(share <= _QUIET for share, _ in self._turns)
         bound = 1 if self._wanted == 1 else self._wanted * _PATIENCE
         return quiet >= self._wanted or len(self._turns) >= bound
+
+    @property
+    def everything(self) -> list[T]:
+        """The values of all turns, for what must never be."""
+        return [value for _, value in self._turns]
 
     @property
     def counted(self) -> list[T]:

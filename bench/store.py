@@ -247,7 +247,8 @@ class Throughput:
 
     def _processor(self, turns: Turns[Pace]) -> Iterator[report.Line]:
         if self._servers:
-            here, there = (median(turns.values(of)) * 1e6 for of in (lambda pace: pace.here, lambda pace: pace.there))
+            here = median(turns.values(lambda pace: pace.here)) * 1e6
+            there = median(turns.values(lambda pace: pace.there)) * 1e6
             yield report.measured("    processor", f"{here:.0f} µs here, {there:.0f} µs in the database")
 
 
@@ -312,10 +313,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--held", type=float, default=60.0, help="seconds that a snapshot is held (PostgreSQL)")
     parser.add_argument("--rate", type=int, default=500, help="tasks a second meanwhile")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder:
-        with BACKENDS[options.store](Path(folder)) as backend:
-            lines = asyncio.run(measure(backend, Path(folder), options))
-            title = f"Store: {options.store} ({backend.describe()}), {options.callers} callers, {options.turns} turns of {options.tasks:,} tasks"
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder,
+        BACKENDS[options.store](Path(folder)) as backend,
+    ):
+        lines = asyncio.run(measure(backend, Path(folder), options))
+        name = " ".join([options.store, *filter(None, [backend.describe()])])
+    title = f"Store: {name}, {options.callers} callers, {options.turns} turns of {options.tasks:,} tasks"
     return report.conclude(title, lines, check=options.check)
 
 

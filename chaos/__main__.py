@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import report, rig
+from .stores import GROUNDS
 
 
 def settings(arguments: Sequence[str] | None) -> rig.Settings:
     default = rig.Settings()
     parser = argparse.ArgumentParser(prog="python -m chaos", description="Perdure under fire, and an oracle.")
+    parser.add_argument("--store", choices=GROUNDS, default=default.store, help="which one the tasks are in")
     parser.add_argument("--minutes", type=float, default=default.seconds / 60, help="how long the faults go on")
     parser.add_argument("--faults", type=int, default=default.faults, help="how many there are")
     parser.add_argument("--servers", type=int, default=default.servers, help="server processes, each with a worker")
@@ -23,11 +25,14 @@ def settings(arguments: Sequence[str] | None) -> rig.Settings:
     parser.add_argument("--rate", type=float, default=default.rate, help="tasks created a second")
     parser.add_argument("--lease", type=float, default=default.lease, help="seconds")
     parser.add_argument("--seed", type=int, help="which faults and which tasks; drawn and printed by default")
-    parser.add_argument("--mount", action=argparse.BooleanOptionalAction, default=True, help="mount a disk if allowed")
+    parser.add_argument(
+        "--mount", action=argparse.BooleanOptionalAction, default=True, help="mount a disk if allowed (SQLite)"
+    )
     parser.add_argument("--folder", type=Path, help="where the scratch files go")
     parser.add_argument("--keep", type=Path, default=default.keep, help="where the evidence goes if rules are broken")
     told = parser.parse_args(arguments)
     return rig.Settings(
+        store=told.store,
         seconds=told.minutes * 60,
         faults=told.faults,
         servers=told.servers,
@@ -52,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
-        print(f"again with: python -m chaos --seed {told.seed}", file=sys.stderr, flush=True)
+        print(f"again with: python -m chaos --store {told.store} --seed {told.seed}", file=sys.stderr, flush=True)
         return report.conclude(rig.run(told))
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("interrupted", file=sys.stderr)

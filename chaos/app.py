@@ -21,8 +21,8 @@ from mcp.shared.exceptions import MCPError
 from perdure import Owner, Retry, StepFailed, SyncTaskContext, TaskContext, Tasks
 
 from .history import FAILED, TENANT_HEADER, WATCHED
-from .kinds import ATTEMPTS, DEATHS, TRIES, TWICE
-from .traced import Result, Run, asked, failing, handed_over, stepped
+from .kinds import ATTEMPTS, BRIEF, DEATHS, TRIES, TWICE
+from .traced import Result, Run, asked, failing, handed_over, slept, stepped
 
 MCP_ERROR: Final = -31999
 
@@ -85,7 +85,7 @@ async def stubborn(label: str, seconds: float, task: TaskContext) -> Result:
     return run.end()
 
 
-@tasks.tool(max_attempts=1000, poll_interval="100ms", ttl="20s")
+@tasks.tool(max_attempts=1000, poll_interval="100ms", ttl=f"{BRIEF}s")
 async def brief(label: str, seconds: float, task: TaskContext) -> Result:
     """Have a short life, which a clock that is set forward ends at once."""
     run = Run(task, label)
@@ -132,7 +132,7 @@ async def three_questions(label: str, task: TaskContext) -> Result:
 async def impatient(label: str, seconds: float, task: TaskContext) -> Result:
     """Go on without an answer after a while."""
     run = Run(task, label)
-    await asked(run, task, label, "soon", "sooner", within=f"{seconds:g}s")
+    await asked(run, task, label, "soon", "sooner", within=seconds)
     await asked(run, task, label, "late")
     return run.end()
 
@@ -169,7 +169,7 @@ def errand(label: str, seconds: float, task: SyncTaskContext) -> Result:
 async def nap(label: str, seconds: float, task: TaskContext) -> Result:
     run = Run(task, label)
     await stepped(run, task, "lie down")
-    await task.sleep(seconds)
+    await slept(run, task, "nap", seconds)
     await stepped(run, task, "get up")
     return run.end()
 
@@ -181,7 +181,7 @@ async def order(label: str, task: TaskContext) -> Result:
     await stepped(run, task, "reserve", 0.8)
     await asked(run, task, label, "approve")
     await stepped(run, task, "charge", 1.2, once=True)
-    await task.sleep("500ms")
+    await slept(run, task, "wait", 0.5)
     await stepped(run, task, "ship", 0.8)
     return run.end()
 
@@ -192,7 +192,7 @@ async def fan_out(label: str, task: TaskContext) -> Result:
     run = Run(task, label)
 
     async def rest() -> None:
-        await task.sleep("700ms")
+        await slept(run, task, "rest", 0.7)
         await stepped(run, task, "rested")
 
     await task.gather(

@@ -29,6 +29,8 @@ class Case:
         self.exchanges: Sequence[Exchange] = evidence.exchanges
         self.store: Store = evidence.store
         self.wrong: Sequence[str] = evidence.wrong
+        self.oddities: Sequence[str] = evidence.oddities
+        self.true_time: bool = evidence.true_time
         self.records: dict[str, Record] = records(evidence.exchanges)
         self.lost: dict[str, str] = lost(evidence.exchanges)
         self.words: dict[str, list[Word]] = words(evidence.exchanges)

@@ -2,7 +2,8 @@
 
 A line is one `write` to a file that is opened with O_APPEND. What a process has written stays when the process is
 killed (the kernel has it), so nothing is synced. The order of the lines is the order in which things were done, across
-all processes; no clock is asked, since the clocks are lied to. The file lies on another disk than the store.
+all processes, and not that of a clock, since clocks are lied to; but for the monotonic one, which says how long a timer
+took. The file lies on another disk than the store.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ __all__ = ["Effect", "Event", "Follower", "Journal", "outbox", "read"]
 
 JSON = Any
 
-Event = Literal["start", "end", "answer", "step", "value", "fail", "handed", "withdrawn", "kill"]
+Event = Literal["start", "end", "answer", "step", "value", "fail", "handed", "withdrawn", "timer", "rang", "kill"]
 """A run began; it did its last thing; it was given an answer; it is inside a step; the step (or external work) came
-back to it; it is about to raise an error; it hands external work over, or takes it back; it is about to kill its
-process."""
+back to it; it is about to raise an error; it hands external work over, or takes it back; it is about to set a timer,
+and that has rung; it is about to kill its process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Effect:
     """A line. `run`: the token that the run drew. `name`: the key of an answer, the name of a step or of other work.
 
     `once`: the step is marked at most once. `value`: the answer, or what the step came to; None where the step said
-    that it was interrupted; the handle of external work.
+    that it was interrupted; the handle of external work; the seconds of a timer. `at`: by the monotonic clock.
     """
 
     event: Event
@@ -40,6 +41,7 @@ class Effect:
     name: str = ""
     once: bool = False
     value: JSON = None
+    at: float = 0.0
 
 
 class Journal:

@@ -17,6 +17,7 @@ __all__ = ["Change", "Evidence", "Input", "Row", "Store", "Work"]
 
 JSON = Any
 
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One committed change of a task: status, version and time of the update, before and after."""

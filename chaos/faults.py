@@ -28,9 +28,7 @@ _EARLY: Final = 0.25
 _UP_WITHIN: Final = 20.0
 
 
-def possible(
-    interposer: Interposer | str, troubles: Mapping[str, Trouble]
-) -> tuple[dict[str, Share], dict[str, str]]:
+def possible(interposer: Interposer | str, troubles: Mapping[str, Trouble]) -> tuple[dict[str, Share], dict[str, str]]:
     """The kinds that can be inflicted here, and why the others can't."""
     missing: dict[str, str] = {kind: trouble.missing for kind, trouble in troubles.items() if trouble.missing}
     if isinstance(interposer, str):

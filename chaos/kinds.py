@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["ATTEMPTS", "DEATHS", "KINDS", "TRIES", "TWICE", "ToolKind"]
+__all__ = ["ATTEMPTS", "BRIEF", "DEATHS", "KINDS", "TRIES", "TWICE", "ToolKind"]
 
 JSON = Any
 
@@ -22,6 +22,8 @@ TRIES: Final = 5
 """Of a step that has `retry=`."""
 DEATHS: Final = 2
 """Workers that a poisoned task may kill."""
+BRIEF: Final = 20
+"""Seconds that a task of the tool with a short life may live."""
 
 
 @dataclass(frozen=True, slots=True)

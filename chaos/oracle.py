@@ -8,7 +8,7 @@ from typing import Final
 
 from .case import Case, Found
 from .evidence import Evidence
-from .rules import attempts, questions, servers, steps, tasks, work
+from .rules import attempts, questions, servers, steps, tasks, timers, work
 
 __all__ = ["RULES", "Violation", "judge"]
 
@@ -44,9 +44,11 @@ RULES: Final[dict[str, Callable[[Case], Found]]] = {
     "at most once is at most once": steps.at_most_once_is_at_most_once,
     "a step runs again only for a crash": steps.a_step_runs_again_only_for_a_crash,
     "a step has one result": steps.a_step_has_one_result,
+    "a timer is not early": timers.a_timer_is_not_early,
     "a server keeps to the contract": servers.a_server_keeps_to_the_contract,
     "the store is sound": servers.the_store_is_sound,
     "no process ends by itself": servers.no_process_ends_by_itself,
+    "logs are in order": servers.logs_are_in_order,
 }
 
 

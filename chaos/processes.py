@@ -216,7 +216,7 @@ class Fleet:
             )
 
     async def _come_up(self, seat: Seat) -> None:
-        while not (_accepts(seat.port) if seat.kind.listens else await self._has_lease(seat)):
+        while not (_accepts(seat.port) if seat.kind.listens else await self._has_lease(seat)):  # noqa: ASYNC110 - outside
             await asyncio.sleep(_PROBE)
         seat.was_up = True
         if seat.told is None:

@@ -12,9 +12,9 @@ from importlib.metadata import version
 from math import inf
 
 from .evidence import Evidence
-from .faults import Inflicted, Kind
 from .history import TERMINAL, Record, lost, records, words
 from .oracle import RULES, Violation
+from .plan import Inflicted
 
 __all__ = ["Storm", "conclude"]
 
@@ -24,19 +24,21 @@ _LONGEST_SHOWN = 1500
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """What there is to report. `missing`: kinds of faults that could not be inflicted, and why.
+    """What there is to report. `kinds`: of faults; `missing`: those that could not be inflicted, and why.
 
     `planned`: how many faults there were to be. `seconds`: how long it raged. `processes`, `starts`: how many at once,
     and in all. `refusals`, `poisonings`: how many of them said that they can't start as things are, and how many were
     killed by a tool.
     """
 
+    store: str
     seed: int
-    disk: str
+    kind: str
     seconds: float
     planned: int
     inflicted: Sequence[Inflicted]
-    missing: Mapping[Kind, str]
+    kinds: Sequence[str]
+    missing: Mapping[str, str]
     processes: int
     starts: int
     refusals: int
@@ -47,7 +49,7 @@ class Storm:
 
 def conclude(storm: Storm) -> int:
     """Print the table and the verdict; the exit status."""
-    print(f"Chaos: seed {storm.seed}, {storm.seconds:.0f} s, {storm.processes} processes, store on {storm.disk}")
+    print(f"Chaos: seed {storm.seed}, {storm.seconds:.0f} s, {storm.processes} processes, store on {storm.kind}")
     print(f"{_machine()}\n")
     lines = [*_tasks(storm.evidence), ("", ""), *_faults(storm), ("", ""), *_processes(storm)]
     width = max(len(name) for name, _ in lines)
@@ -60,7 +62,8 @@ def conclude(storm: Storm) -> int:
         print(f"… and {len(storm.violations) - _SHOWN} more")
     if storm.violations:
         broken = Counter(violation.rule for violation in storm.violations)
-        print(f"oracle: {len(storm.violations)} violations of {len(broken)} rules; again with --seed {storm.seed}")
+        again = f"again with --store {storm.store} --seed {storm.seed}"
+        print(f"oracle: {len(storm.violations)} violations of {len(broken)} rules; {again}")
     else:
         print(f"oracle: nothing found, by {len(RULES)} rules")
     return 1 if storm.violations else 0
@@ -118,7 +121,7 @@ def _faults(storm: Storm) -> Iterator[Line]:
     felt = Counter(one.fault.kind for one in storm.inflicted if one.felt)
     vain = Counter(one.fault.kind for one in storm.inflicted if not one.felt)
     yield "faults", f"{felt.total()} of {storm.planned} planned"
-    for kind in Kind:
+    for kind in storm.kinds:
         if kind in storm.missing:
             yield f"  {kind}", f"0  LEFT OUT: {storm.missing[kind]}"
         else:

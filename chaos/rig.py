@@ -1,6 +1,7 @@
 """One storm: fleet, clients and faults side by side for a while, then calm, then the verdict.
 
-Whatever happens, at the end there is none of the processes left, the disk is unmounted, and the scratch folder is gone.
+Whatever happens, at the end there is none of the processes left, what lay beneath the store is taken away, and the
+scratch folder is gone.
 When the oracle has found something, logs, journal, store and history are kept first.
 """
 
@@ -15,19 +16,21 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from sqlite3 import connect
 from typing import Final
 
-from . import effects, evidence, faults, load, oracle, report
+from . import effects, faults, load, logs, oracle, report
 from .client import Client, connected
 from .contractor import Contractor
-from .disk import Disk, disk
-from .faults import Driver, Fault
+from .evidence import Evidence
+from .faults import Driver
 from .interposer import Interposer, interposed
+from .plan import OF_THE_CLOCK, Fault, plan
 from .processes import SERVER, WORKER, Fleet, Kind
+from .stores import GROUNDS
+from .stores.base import Ground, Site
 
 __all__ = ["Settings", "run"]
 
@@ -44,6 +47,7 @@ _SAY_EVERY: Final = 15.0
 class Settings:
     """What `python -m chaos` was told. `folder`: where the scratch files go. `keep`: where the evidence goes."""
 
+    store: str = "sqlite"
     seconds: float = 600.0
     faults: int = 210  # some of them nobody feels, and those do not count
     servers: int = 2
@@ -66,7 +70,7 @@ def run(settings: Settings) -> report.Storm:
     with (
         tempfile.TemporaryDirectory(prefix="chaos-", dir=settings.folder) as name,
         interposed(Path(name)) as interposer,
-        disk(Path(name), interposer, mount=settings.mount) as ground,
+        GROUNDS[settings.store](Site(Path(name), interposer, settings.mount, len(settings.kinds))) as ground,
     ):
         rig = _Rig(settings, Path(name), interposer, ground)
         try:
@@ -80,13 +84,12 @@ def run(settings: Settings) -> report.Storm:
 
 
 class _Rig:
-    def __init__(self, settings: Settings, scratch: Path, interposer: Interposer | str, ground: Disk) -> None:
+    def __init__(self, settings: Settings, scratch: Path, interposer: Interposer | str, ground: Ground) -> None:
         self._settings = settings
         self._scratch = scratch
-        self._disk = ground
+        self._ground = ground
         self._interposer = interposer if isinstance(interposer, Interposer) else None
-        self._possible, self._missing = faults.possible(interposer, ground)
-        self._store = ground.folder / "tasks.db"
+        self._possible, self._missing = faults.possible(interposer, ground.troubles)
         self._journal = scratch / "journal"
         self._client: Client | None = None
         self._driver: Driver | None = None
@@ -99,36 +102,32 @@ class _Rig:
 
         for kind, why in self._missing.items():
             _say(f"left out: {kind}: {why}")
-        async with connected(started) as client, self._fleet() as fleet:
-            self._client = client
-            bounds = load.Bounds(settings.rate, int(settings.rate * settings.seconds * _LATE))
-            clients = load.Load(client, fleet, random.Random(f"{settings.seed} load"), bounds, now)
-            others = Contractor(client, fleet, self._journal, random.Random(f"{settings.seed} others"))
-            await fleet.all_up()
-            _say(f"{len(fleet.seats)} processes are up, the store on {self._disk.kind}")
-            evidence.audit(self._store)
-            began = now()
-            driver = Driver(fleet, self._disk, self._interposer, self._store, lambda: now() - began)
-            self._driver = driver
-            plan = faults.plan(
-                random.Random(f"{settings.seed} faults"),
-                settings.faults,
-                settings.seconds,
-                len(fleet.seats),
-                settings.lease,
-                self._possible,
-            )
-            await self._rage(fleet, clients, others, driver, plan)
-            await clients.read_all()
-            await fleet.stop()
-            raged = now() - began
-        found = evidence.gather(client.history, self._journal, self._store, fleet.wrong)
+        async with connected(started) as client, self._ground.prepared():
+            async with self._fleet() as fleet:
+                self._client = client
+                bounds = load.Bounds(settings.rate, int(settings.rate * settings.seconds * _LATE))
+                clients = load.Load(client, fleet, random.Random(f"{settings.seed} load"), bounds, now)
+                others = Contractor(client, fleet, self._journal, random.Random(f"{settings.seed} others"))
+                await fleet.all_up()
+                _say(f"{len(fleet.seats)} processes are up, the store on {self._ground.kind}")
+                await self._ground.audit()
+                began = now()
+                driver = Driver(fleet, self._interposer, self._ground.troubles, lambda: now() - began)
+                self._driver = driver
+                planned = self._plan(len(fleet.seats))
+                await self._rage(fleet, clients, others, driver, planned)
+                await clients.read_all()
+                await fleet.stop()
+                raged = now() - began
+            found = await self._found(client, fleet, driver)
         return report.Storm(
+            settings.store,
             settings.seed,
-            self._disk.kind,
+            self._ground.kind,
             raged,
-            len(plan),
+            len(planned),
             driver.inflicted,
+            [*self._possible, *self._missing],
             self._missing,
             len(fleet.seats),
             fleet.starts,
@@ -138,13 +137,30 @@ class _Rig:
             oracle.judge(found),
         )
 
+    def _plan(self, seats: int) -> Sequence[Fault]:
+        told = self._settings
+        return plan(random.Random(f"{told.seed} faults"), told.faults, told.seconds, seats, told.lease, self._possible)
+
+    async def _found(self, client: Client, fleet: Fleet, driver: Driver) -> Evidence:
+        oddities = self._ground.oddities()
+        for seat in fleet.seats:
+            oddities += logs.oddities(seat.log, self._ground.known, self._ground.secrets)
+        return Evidence(
+            client.history,
+            tuple(effects.read(self._journal)),
+            await self._ground.look(),
+            fleet.wrong,
+            oddities,
+            self._ground.own_clock or all(each.fault.kind not in OF_THE_CLOCK for each in driver.inflicted),
+        )
+
     @asynccontextmanager
     async def _fleet(self) -> AsyncGenerator[Fleet]:
         settings = self._settings
+        ground = self._ground
         environment = {"CHAOS_JOURNAL": str(self._journal), "CHAOS_LEASE": f"{settings.lease:g}s"}
-        if self._interposer is not None:
-            environment |= self._interposer.environment(self._disk.folder)
-        fleet = Fleet(settings.kinds, self._scratch, self._store, environment, self._poisoned)
+        environment |= ground.environment
+        fleet = Fleet(settings.kinds, self._scratch, ground.url, ground.leases, environment, self._poisoned)
         try:
             fleet.begin()
             yield fleet
@@ -167,6 +183,7 @@ class _Rig:
                 async with asyncio.timeout(self._settings.seconds * _LATE + _LONGEST):
                     await driver.rage(plan)
             driver.heal()
+            await self._ground.heal()
             clients.finish()
             others.finish()
             try:
@@ -184,7 +201,7 @@ class _Rig:
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLED_WITHIN):
                 await asyncio.wait(tending)
-                while evidence.working(self._store):  # noqa: ASYNC110 - in other processes
+                while await self._ground.working():  # noqa: ASYNC110 - in other processes
                     await asyncio.sleep(0.2)
 
     async def _say_how_it_goes(self, clients: load.Load, driver: Driver, planned: int) -> None:
@@ -197,15 +214,13 @@ class _Rig:
 
     def keep(self, violations: Sequence[oracle.Violation]) -> None:
         """Copy the evidence to where it outlives the scratch folder."""
-        target = self._settings.keep / f"seed-{self._settings.seed}"
+        target = self._settings.keep / f"{self._settings.store}-seed-{self._settings.seed}"
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         for path in (*self._scratch.glob("*.log"), self._journal):
             if path.exists():
                 shutil.copy(path, target)
-        if self._store.exists():
-            with closing(connect(self._store)) as source, closing(connect(target / "tasks.db")) as copy:
-                source.backup(copy)
+        self._ground.keep(target)
         _dump(target / "history.jsonl", self._client.history if self._client else [])
         _dump(target / "faults.jsonl", self._driver.inflicted if self._driver else [])
         _dump(target / "violations.jsonl", violations)

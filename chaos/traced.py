@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from perdure import Elicit, Finished, Handle, StepFailed, StepInterrupted, SyncT
 from .effects import Effect, Event, Journal, outbox
 from .history import FAILED, TIMEOUT
 
-__all__ = ["Result", "Run", "asked", "failing", "handed_over", "journal", "stepped"]
+__all__ = ["Result", "Run", "asked", "failing", "handed_over", "journal", "slept", "stepped"]
 
 Result = dict[str, Any]
 
@@ -48,7 +49,8 @@ class Run:
 
     def note(self, event: Event, name: str = "", value: object = None, *, once: bool = False) -> None:
         task = self._task
-        journal.write(Effect(event, task.id, self.token, task.attempt, os.getpid(), name, once, value))
+        at = time.monotonic()
+        journal.write(Effect(event, task.id, self.token, task.attempt, os.getpid(), name, once, value, at))
 
     def answered(self, key: str, value: str | None) -> None:
         """`value` None: nobody answered in time."""
@@ -65,15 +67,27 @@ class Run:
         return {"run": self.token, "label": self.label, "answers": self._answers, "values": self._values}
 
 
-async def asked(run: Run, task: TaskContext, about: str, *keys: str, within: str | None = None) -> dict[str, str]:
+async def asked(run: Run, task: TaskContext, about: str, *keys: str, within: float | None = None) -> dict[str, str]:
     """Ask for all of `keys` at once; what was answered."""
+    if within is not None:
+        for key in keys:
+            run.note("timer", key, within)
     found = await task.ask({key: Elicit(f"{about}: {key}?", Text) for key in keys}, timeout=within)
     texts: dict[str, str] = {}
     for key, answer in found.items():
         if answer.data is not None:
             texts[key] = answer.data.text
+        elif within is not None:
+            run.note("rang", key)
         run.answered(key, texts.get(key))
     return texts
+
+
+async def slept(run: Run, task: TaskContext, name: str, seconds: float) -> None:
+    """A sleep. `name` is for the journal."""
+    run.note("timer", name, seconds)
+    await task.sleep(seconds)
+    run.note("rang", name)
 
 
 async def stepped(run: Run, task: TaskContext, name: str, seconds: float = 0.3, *, once: bool = False) -> None:
@@ -118,10 +132,14 @@ async def handed_over(
         run.note("withdrawn", name, handle.id)
 
     cancel, poll = withdraw if minds else None, _look if watched else None
+    if seconds is not None:
+        run.note("timer", name, seconds)
     try:
         value = await task.external(name, start, cancel=cancel, poll=poll, every="300ms", timeout=seconds)
     except StepFailed as failed:
         value = TIMEOUT if failed.type == "TimeoutError" else f"{FAILED}: {failed.message}"
+    if value == TIMEOUT:
+        run.note("rang", name)
     run.passed(name, value)
 
 

@@ -5,9 +5,18 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.databases import database, empty_database, migrated, pgbouncer, postgres
+from tests.databases import database, emptied_database, empty_database, migrated, pgbouncer, postgres, shared
 
-__all__ = ["anyio_backend", "database", "empty_database", "migrated", "pgbouncer", "postgres"]
+__all__ = [
+    "anyio_backend",
+    "database",
+    "emptied_database",
+    "empty_database",
+    "migrated",
+    "pgbouncer",
+    "postgres",
+    "shared",
+]
 
 # The machines that run this have two shared cores, so a deadline per example would report the neighbours. In CI the
 # examples are the same on each run: a submission is judged by its own change, and the search for new counterexamples

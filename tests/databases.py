@@ -2,7 +2,8 @@
 
 The server starts when the first test asks for it and stays as it is: a test that restarts it, pauses it, or changes its
 settings makes a `Cluster` of its own. A database is a copy of one that was migrated once. It is dropped some tests
-later, whoever is still connected to it then.
+later, whoever is still connected to it then. Copying takes a tenth of a second, so the many tests that only write rows
+have one database in turns, and it is emptied before each.
 """
 
 import asyncio
@@ -13,10 +14,19 @@ from typing import Final, TypeVar
 import pytest
 
 from perdure.store.postgres import PostgresUpgrade
+from perdure.store.postgres.url import parse
 from perdure.testing.postgresql import Bouncer, Cluster, ProgramMissing
+from tests.support import PATIENCE
 
 _TEMPLATE: Final = "migrated"
 _KEPT: Final = 8
+# Whoever was left within a transaction may hold locks; a pooler keeps the others. The numbers begin anew, so that a failure looks the same each time.
+_EMPTY: Final = "; ".join([
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'",
+    *(f"DELETE FROM perdure.{table}" for table in ("run", "task", "session", "input", "entry", "event", "tombstone")),
+    "SELECT setval(pg_get_serial_sequence('perdure.task', 'seq'), 1, false), setval('perdure.fence', 1, false)",
+])  # fmt: skip
 _numbers: Final = count(1)
 _Program = TypeVar("_Program")
 
@@ -25,6 +35,8 @@ _Program = TypeVar("_Program")
 def postgres() -> Iterator[Cluster]:
     """The server, for all tests of this process. It is not durable, and faster for it."""
     with _installed(lambda: Cluster(durable=False)) as cluster:
+        # A password of the newer kind costs the server milliseconds at each of the many connections, by design.
+        cluster.sql(f"SET password_encryption = 'md5'; ALTER USER postgres PASSWORD '{cluster.password}'")
         yield cluster
 
 
@@ -38,6 +50,38 @@ def empty_database(postgres: Cluster) -> str:
 def database(postgres: Cluster, migrated: str) -> str:
     """The URL of a database of the test's own, migrated and empty."""
     return _fresh(postgres, migrated)
+
+
+@pytest.fixture
+def emptied_database(shared: "Shared") -> str:
+    """The URL of a database that is migrated and empty, for a test that changes nothing but rows."""
+    return shared.emptied()
+
+
+class Shared:
+    """A database that tests have in turns, and a connection that empties it, on an event loop of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
+        own = parse(f"{url}?application_name=tests")  # what a test does to the connections of a store spares it
+        self._connection = self._loop.run_until_complete(own.connect_directly(PATIENCE))
+
+    def emptied(self) -> str:
+        self._loop.run_until_complete(self._connection.execute(_EMPTY))
+        return self._url
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._connection.close())
+        self._runner.close()
+
+
+@pytest.fixture(scope="session")
+def shared(postgres: Cluster, migrated: str) -> Iterator[Shared]:
+    made = Shared(postgres.create_database("shared", migrated))
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

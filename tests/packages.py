@@ -22,6 +22,7 @@ IN_SDIST: Final = (
     "bench/store.py",
     "chaos/interpose.c",
     "constraints.txt",
+    "deploy/compose/compose.yaml",
     "docs/index.md",
     "examples/report_server.py",
     "mkdocs.yml",

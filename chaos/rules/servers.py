@@ -8,7 +8,7 @@ from typing import Final
 from chaos.case import Case, Found
 from chaos.history import EXTERNAL, TERMINAL
 
-__all__ = ["a_server_keeps_to_the_contract", "no_process_ends_by_itself", "the_store_is_sound"]
+__all__ = ["a_server_keeps_to_the_contract", "logs_are_in_order", "no_process_ends_by_itself", "the_store_is_sound"]
 
 UNAVAILABLE: Final = -32000
 """The one error that a well-made request may meet: try again later (contract 6)."""
@@ -38,3 +38,8 @@ def the_store_is_sound(case: Case) -> Found:
 def no_process_ends_by_itself(case: Case) -> Found:
     for what in case.wrong:
         yield "the fleet", what
+
+
+def logs_are_in_order(case: Case) -> Found:
+    for what in case.oddities:
+        yield "a log", what

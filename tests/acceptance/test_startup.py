@@ -326,7 +326,7 @@ def test_a_module_that_can_not_be_loaded_is_refused_in_one_line(source: str, tmp
 def test_what_a_module_asks_of_perdure_in_vain_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(OWN_SERVER.format(store="tasks.db"))
     line = refusal(tmp_path, PERDURE, "serve", "server.py:mcp")
-    assert line == "server.py: 'tasks.db' names no store: write sqlite:///tasks.db, or postgresql://user@host/database"
+    assert line == "'tasks.db' names no store: write sqlite:///tasks.db, or postgresql://user@host/database"
 
 
 def test_a_server_whose_lifespan_fails_has_failed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,11 +13,14 @@ from bench import report
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 50.0
 
-STORE = "--tasks 200 --turns 1 --finished 500 --claims 5"
+STORE = "--tasks 200 --turns 1 --claims 5 --finished 500"
 HTTP = "--turns 1 --seconds 0.1 --polled 10 --connections 4"
 PARKING = "--turns 1 --tasks 30 --warm-up 20 --connections 4"
 TIMERS = "--sleepers 20 --due 5 --over 0.5 --warm-up 5 --head-start 4"
 STEPS = "--turns 1 --alone 20 --together 3"
+POSTGRES = f"--store postgresql {STORE} 700 --held 1 --rate 50"
+WAKEUPS = "--turns 1 --answers 20 --rate 40 --cancels 4 --alone 3"
+DRAIN = "--turns 1 --tasks 100 --workers 2"
 TAKEOVER = "--turns 1 --tasks 8 --workers 2 --lease 2s --in-sight-only"
 
 
@@ -45,6 +49,25 @@ def test_a_benchmark_prints_its_figures(name: str, arguments: str, figures: Sequ
     for figure in figures:
         assert figure in printed
     assert not list(tmp_path.iterdir()), "scratch files were left behind"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "figures"),
+    [
+        ("store", POSTGRES, ["create, group commit", "processor", "claim, 700 finished", "claim, a snapshot held"]),
+        ("wakeups", WAKEUPS, ["answer on A to tool on B, 40/s, p99", "cancel on A to tool on B", "without LISTEN"]),
+        ("drain", DRAIN, ["2 workers to one", "done twice, in all turns  0", "not done, in all turns    0"]),
+    ],
+)
+def test_a_benchmark_of_postgresql_prints_its_figures(name: str, arguments: str, figures: Sequence[str]) -> None:
+    # Not in pytest's folder: the server has a user of its own, who can't get there.
+    with TemporaryDirectory(prefix="perdure-bench-") as folder:
+        Path(folder).chmod(0o711)
+        printed = run(name, arguments, Path(folder))
+        assert "PostgreSQL" in printed or "postgresql" in printed
+        for figure in figures:
+            assert figure in printed
+        assert not list(Path(folder).iterdir()), "scratch files were left behind"
 
 
 def test_a_missed_target_is_named_and_fails_the_check(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,15 @@ from chaos.processes import WORKER, Fleet
 from tests.support import eventually
 
 
+async def nobody() -> set[int]:
+    """Who has a lease."""
+    return set()
+
+
 async def killed(folder: Path, poisoned: Callable[[int], bool]) -> Fleet:
     """A fleet whose only process was killed by somebody else."""
-    fleet = Fleet([WORKER], folder, folder / "tasks.db", {"CHAOS_JOURNAL": str(folder / "journal")}, poisoned)
+    environment = {"CHAOS_JOURNAL": str(folder / "journal")}
+    fleet = Fleet([WORKER], folder, lambda _: f"sqlite:///{folder}/tasks.db", nobody, environment, poisoned)
     (seat,) = fleet.seats
     fleet.begin()
     try:

@@ -63,6 +63,7 @@ class Rigged:
         self.listeners = 0
         self.silent = False
         """Whether listeners hear nothing, as of changes that another process made."""
+        self._heard: list[Listener] = []
         self.before: defaultdict[str, deque[Hook]] = defaultdict(deque)
         self.after: defaultdict[str, deque[Hook]] = defaultdict(deque)
 
@@ -87,17 +88,24 @@ class Rigged:
         return gate
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
-        def unless_silent(change: Change) -> None:
+        def unless_silent(change: Change | None) -> None:
             if not self.silent:
                 listener(change)
 
         def unsubscribe() -> None:
             self.listeners -= 1
+            self._heard.remove(listener)
             really()
 
         really = self._inner.subscribe(unless_silent)
+        self._heard.append(listener)
         self.listeners += 1
         return unsubscribe
+
+    def miss(self) -> None:
+        """Say that there may have been changes that nobody was told of."""
+        for listener in tuple(self._heard):
+            listener(None)
 
     async def _rigged(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
         self.calls.append(verb)

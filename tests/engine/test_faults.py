@@ -88,6 +88,29 @@ async def test_a_cancellation_is_heard_once_the_lease_can_be_renewed_again(rigge
         assert (await ended(rigged, task)).status is Status.CANCELLED
 
 
+async def test_work_and_cancellations_that_nobody_was_told_of_are_looked_for_at_once_when_hints_were_missed(
+    rigged: Rigged,
+) -> None:
+    """With a lease and an interval between looks that would take hours."""
+    started = asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with serving(rigged, handlers(report=work), lease_ms=FOREVER * 100, poll_ms=FOREVER * 100):
+        await eventually(lambda: "claim" in rigged.calls, "it does not begin")
+        rigged.silent = True
+        task = await rigged.create(new_task())
+        rigged.miss()
+        async with asyncio.timeout(PATIENCE):
+            await started.wait()
+        await rigged.request_cancel(ADA, task.id)
+        rigged.miss()
+        assert (await ended(rigged, task)).status is Status.CANCELLED
+
+
 async def test_dead_neighbours_are_taken_over_once_the_store_can_be_asked(rigged: Rigged, clock: VirtualClock) -> None:
     async def work(run: Run, params: JSONObject) -> Outcome:
         return done()

@@ -52,7 +52,7 @@ def test_an_identity_says_where_its_process_lives() -> None:
     [
         ({"host": "elsewhere"}, False),
         ({"host": None}, False),
-        ({"boot": "another"}, True),  # the machine was restarted since
+        ({"boot": "another"}, False),  # another machine of the same name; or this one, before it was restarted
         ({"boot": None}, False),
         ({"pids": "pid:[1]"}, False),  # another container's: its process ids say nothing here
         ({"pids": None}, False),
@@ -111,14 +111,40 @@ def test_a_process_is_dead_only_when_its_last_thread_is(proc: Path, threads: int
     assert gone(me) is expected
 
 
-def test_without_proc_a_missing_process_is_gone_and_any_other_is_left_to_the_lease(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_where_nobody_knows_the_boot_a_missing_process_is_left_to_the_lease(proc: Path) -> None:
+    """As in a sandbox whose /proc lacks it: its like may run on many machines, under one name."""
+    (proc / "sys/kernel/random/boot_id").unlink()
+    me = identity()
+    assert me["boot"] is None
+    assert not gone(me | {"pid": dead_process()})
+
+
+@pytest.mark.parametrize(
+    ("card", "known"),
+    [(0x0242AC110002, "0242ac110002"), (0x0342AC110002, None)],
+    ids=["a card of the machine", "none, and a number that was drawn"],
+)
+def test_without_proc_a_missing_process_is_gone_if_it_was_on_this_machine_and_any_other_is_left_to_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: int, known: str | None
 ) -> None:
     monkeypatch.setattr("perdure.engine.lease._PROC", tmp_path / "none")
+    monkeypatch.setattr("perdure.engine.lease.getnode", lambda: card)
     me = identity()
-    assert (me["boot"], me["pids"], me["started"]) == (None, None, None)
+    assert (me["boot"], me["pids"], me["started"]) == (known, None, None)
     assert not gone(me)
+    assert gone(me | {"pid": dead_process()}) is (known is not None)
+    assert not gone(me | {"pid": dead_process(), "boot": "0242ac110003"})
+
+
+def dead_process() -> int:
     with child() as (process, _):
         process.kill()
         process.wait()
-        assert gone(me | {"pid": process.pid})
+        return process.pid
+
+
+def test_a_container_of_another_machine_with_the_same_name_and_pids_is_left_to_the_lease() -> None:
+    """Both are called the same, both are in the first pid namespace, and what runs there has no such process here."""
+    there = identity() | {"boot": "7e57d004-2b97-0e7a-b45f-5387367791cd", "pid": dead_process()}
+    assert not gone(there)
+    assert gone(there | {"boot": identity()["boot"]}), "the boot alone made the difference"

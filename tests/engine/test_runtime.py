@@ -146,6 +146,14 @@ def test_the_hub_wakes_everybody_who_watches_a_task_and_nobody_else() -> None:
     hub.notify(change)  # nobody is left to hear it
 
 
+def test_the_hub_wakes_everybody_when_nobody_knows_what_has_changed() -> None:
+    hub = Hub()
+    with hub.watch("tsk_1") as first, hub.watch("tsk_1") as second, hub.watch("tsk_2") as other:
+        hub.notify(None)
+        assert (first.is_set(), second.is_set(), other.is_set()) == (True, True, True)
+    hub.notify(None)
+
+
 @pytest.mark.parametrize(("verb", "part"), [("claim", "worker"), ("expire", "janitor")])
 async def test_a_part_that_crashes_is_logged_and_begun_anew(
     rigged: Rigged, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, verb: str, part: str

@@ -24,8 +24,8 @@ class Contest(TypedDict):
 
     asked: list[str]
     free: list[str]
-    held: list[tuple[str, int]]
-    """With the fence, which both know."""
+    held: list[tuple[str, str, int]]
+    """With the session and the fence, which both know."""
 
 
 class Gains(TypedDict):
@@ -39,16 +39,16 @@ async def contend(store: Store, name: str, contest: Contest) -> Gains:
         await store.answer(ADA, task_id, {"name": name})
     for task_id in contest["free"]:
         await store.request_cancel(ADA, task_id)
-    finished = [task_id for task_id, fence in contest["held"] if await _finish(store, name, task_id, fence)]
+    finished = [held[0] for held in contest["held"] if await _finish(store, name, *held)]
     worker, claimed = await hire(store), list[str]()
     while claims := await worker.claim(1, QUEUED):
         claimed += [claim.task.id for claim in claims]
     return {"finished": finished, "claimed": claimed}
 
 
-async def _finish(store: Store, name: str, task_id: str, fence: int) -> bool:
+async def _finish(store: Store, name: str, task_id: str, session: str, fence: int) -> bool:
     try:
-        await store.finish(Claim(await store.get(ADA, task_id), fence, NOW), Completed({"by": name}))
+        await store.finish(Claim(await store.get(ADA, task_id), fence, NOW, session=session), Completed({"by": name}))
     except LeaseLost:
         return False
     return True

@@ -24,5 +24,5 @@ class TestSQLiteStore(StoreSuite):
 
 class TestPostgresStore(StoreSuite):
     @pytest.fixture
-    def make_store(self, database: str) -> MakeStore:
-        return lambda clock: PostgresStore(database, clock)
+    def make_store(self, emptied_database: str) -> MakeStore:
+        return lambda clock: PostgresStore(emptied_database, clock)

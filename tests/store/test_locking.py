@@ -242,7 +242,7 @@ async def test_two_who_do_the_same_at_once_are_both_served_and_one_of_them_wins(
     contest: Contest = {
         "asked": [claim.task.id for claim in claims],
         "free": [task.id for task in free],
-        "held": [(claim.task.id, claim.fence) for claim in held],
+        "held": [(claim.task.id, claim.session, claim.fence) for claim in held],
     }
     async with another(path) as contender, asyncio.timeout(PATIENCE):
         mine, theirs = await asyncio.gather(contend(store, "one", contest), await contender(contest))
@@ -255,5 +255,5 @@ async def test_two_who_do_the_same_at_once_are_both_served_and_one_of_them_wins(
     for claim in held:
         winner = "one" if claim.task.id in mine["finished"] else "other"
         assert (await store.get(ADA, claim.task.id)).result == {"by": winner}
-    assert sorted(mine["finished"] + theirs["finished"]) == sorted(task_id for task_id, _ in contest["held"])
+    assert sorted(mine["finished"] + theirs["finished"]) == sorted(task_id for task_id, *_ in contest["held"])
     assert sorted(mine["claimed"] + theirs["claimed"]) == sorted(task.id for task in queued)

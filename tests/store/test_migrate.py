@@ -227,12 +227,12 @@ async def test_what_waited_in_version_1_is_claimed_with_a_fence_that_is_larger_t
     old: SQLiteStore,
 ) -> None:
     (claim,) = await (await hire(old)).claim()
-    assert claim == Claim(TASKS[READY], fence=8, at=NOW)
+    assert claim == Claim(TASKS[READY], fence=8, at=NOW, session=claim.session)
     assert (await old.finish(claim, DONE)).status is Status.COMPLETED
 
 
 async def test_who_held_a_run_in_version_1_still_holds_it(old: SQLiteStore) -> None:
-    claim = Claim(TASKS[HELD], fence=5, at=NOW)
+    claim = Claim(TASKS[HELD], fence=5, at=NOW, session="alive")
     assert (await old.renew("alive", LEASE)).cancelled == {CANCELLING}
     await old.report(claim, "still here")
     assert (await old.finish(claim, Completed({}))).status is Status.COMPLETED

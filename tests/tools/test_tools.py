@@ -327,6 +327,14 @@ async def test_any_text_of_an_error_gets_through(tmp_path: Path, text: str) -> N
     assert (task["status"], task["result"]["isError"]) == ("completed", True)
 
 
+async def test_any_text_of_a_protocol_error_gets_through(tmp_path: Path) -> None:
+    async def tool() -> None:
+        raise MCPError(-32050, "out of \0 and \ud800")
+
+    task = await outcome(tmp_path, tool)
+    assert (task["status"], task["error"]) == ("failed", {"code": -32050, "message": "out of ? and ?"})
+
+
 async def test_a_message_that_no_store_takes_is_refused_to_the_tool(tmp_path: Path) -> None:
     async def tool(task: TaskContext) -> str:
         await task.report("fine")

@@ -3,8 +3,9 @@
 A lease that lapses frees its runs, but that takes as long as the lease. Most dead workers died on this very machine,
 and the kernel knows: so each session records where its process lives (host, boot, pid namespace, pid, start time), and
 a neighbour on the same machine that finds no such process takes over at once. The record is read strictly. Another
-host, another pid namespace, a record that lacks something: nobody can tell, and the lease decides. Being wrong would
-cost a second run of a task and never a second result, since the fence guards every write.
+host, another boot, another pid namespace, a record that lacks something: nobody can tell, and the lease decides. Many
+machines and containers go by one host name, so another boot is as likely another machine as this one before it was
+restarted. Being wrong would cost a second run of a task and never a second result, since the fence guards every write.
 
 A process that is dead and that its parent has not yet asked about (a zombie) still has its pid and its start time, but
 it can never write again, so it counts as gone: a supervisor that is slow to reap must not cost a whole lease.
@@ -21,6 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import getnode
 
 from perdure.domain.errors import StoreUnavailable
 from perdure.domain.model import JSONObject, Session
@@ -31,6 +33,8 @@ __all__ = ["Neighbours", "alive", "gone", "identity"]
 logger = logging.getLogger(__name__)
 
 _PROC = Path("/proc")
+_INVENTED = 1 << 40
+"""The bit of a card's number that marks it as drawn at random, by each process, since none was found."""
 _LOOK_EVERY = 0.5
 """Seconds between looks at the neighbours: a lapsed lease is taken over within a second."""
 _JITTER = 0.2
@@ -38,7 +42,7 @@ _JITTER = 0.2
 
 
 def identity() -> JSONObject:
-    """Where this process lives. On a system without /proc, only host and pid are known."""
+    """Where this process lives. On a system without /proc, only host, network card and pid are known."""
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
@@ -54,8 +58,8 @@ def gone(info: JSONObject) -> bool:
     pid, started = info.get("pid"), info.get("started")
     if not isinstance(pid, int) or info.get("host") != socket.gethostname():
         return False
-    if info.get("boot") != _boot():
-        return info.get("boot") is not None and _boot() is not None  # the machine was restarted since
+    if (here := _boot()) is None or info.get("boot") != here:
+        return False
     if info.get("pids") != _pid_namespace():
         return False
     if not _exists(pid):
@@ -76,10 +80,15 @@ def alive(info: JSONObject) -> bool:
 
 
 def _boot() -> str | None:
+    """Tells this machine, since it was started, from all others. Without /proc, by its network card; None if it can't.
+
+    Not so where there is /proc: containers on different machines have the same card.
+    """
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
-        return None
+        card = _INVENTED if _PROC.exists() else getnode()
+        return None if card & _INVENTED else f"{card:012x}"
 
 
 def _pid_namespace() -> str | None:

@@ -64,7 +64,6 @@ class Tasks(TasksExtension):
     Durations are `"500ms"`, `"30s"`, `"15m"`, `"2h"`, `"7d"`, a `timedelta`, or a number of seconds.
 
     Raises:
-        StoreUnusable: the URL names no store.
         InvalidDuration: a duration is unreadable, zero or negative.
         ConfigurationError: a number is none or below 1, or `queues` names none.
     """

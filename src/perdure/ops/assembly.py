@@ -37,7 +37,7 @@ class Assembly:
         self.named = store
         self.allow_anonymous = allow_anonymous
         self.catalog = Catalog()
-        opened = stores.open_store(store) if isinstance(store, str) else store
+        opened = stores.named_store(store) if isinstance(store, str) else store
         self.runtime = Runtime(opened, self.catalog.handlers, options)
         self.attachment = Attachment(self.runtime, self.catalog)
         _assembled.add(self)

@@ -12,8 +12,8 @@ __all__ = ["STORE", "served_queues", "serving", "store", "working"]
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
 STORE: Final = "PERDURE_STORE"
-"""The environment variable for the store's URL, of all commands alike: arguments of a process are there for all users of
-the machine to see, and what many processes share is best said in one place."""
+"""The environment variable for the store's URL, of all commands alike. What many processes share is best said in one
+place, and arguments of a process are there for all users of the machine to see."""
 
 store = click.option(
     "--store", envvar=STORE, show_envvar=True, help="Store URL, instead of what the program says: sqlite:///tasks.db"

@@ -8,12 +8,13 @@ from types import ModuleType
 from perdure.domain.errors import StoreUnusable
 from perdure.store.base import Store
 from perdure.store.clock import Clock
+from perdure.store.memory import MemoryStore
 from perdure.store.migrate import Upgrade
 from perdure.store.sqlite import SQLiteStore
 from perdure.store.sqlite.schema import path_of
 from perdure.store.sqlite.upgrade import SQLiteUpgrade
 
-__all__ = ["described", "open_store", "require", "upgrade_of"]
+__all__ = ["described", "named_store", "open_store", "require", "upgrade_of"]
 
 _SQLITE = "sqlite:"
 _POSTGRES = ("postgresql:", "postgres:")
@@ -31,6 +32,29 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     if url.startswith(_POSTGRES):
         return _postgres().PostgresStore(url, clock)
     raise _nameless(url)
+
+
+def named_store(url: str) -> Store:
+    """The same, and where no store goes by that URL, one that says so when it is opened.
+
+    A program names its store while it is loaded. An error there would come with a trace, in which Python shows the line
+    of source that names it, and whatever is in that URL.
+    """
+    try:
+        return open_store(url)
+    except StoreUnusable as error:
+        return _Refusal(error)
+
+
+class _Refusal(MemoryStore):
+    """No store."""
+
+    def __init__(self, error: StoreUnusable) -> None:
+        super().__init__()
+        self._said = str(error)
+
+    async def open(self) -> None:
+        raise StoreUnusable(self._said)
 
 
 def upgrade_of(url: str) -> Upgrade:

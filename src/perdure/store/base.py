@@ -14,7 +14,8 @@ Writes of a worker carry its `Claim`; the fence in it must still hold, else the 
 nothing.
 
 A value that has no JSON form makes the verb that would store it raise `NotStorable`, and so does text that UTF-8 can't
-carry or, outside of JSON values, with a null in it; nothing is changed then. What a verb returns is the caller's own: changing it changes nothing that is stored.
+carry or, outside of JSON values, with a null in it; nothing is changed then. What a verb returns is the caller's own:
+changing it changes nothing that is stored.
 
 Every verb may raise `StoreUnavailable`: nothing was changed, or the outcome is unknown to the caller and the verb is
 safe to call again. A verb that is cancelled while it waits may still happen. The store says in the log when that

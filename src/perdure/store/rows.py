@@ -157,7 +157,7 @@ def update_values(changed: Task) -> tuple[object, ...]:
         policy.expires_at(changed.created_at, changed.ttl_ms),
         int(changed.cancel_requested),
         None if changed.result is None else encode(changed.result),
-        None if error is None else encode({"code": error.code, "message": error.message, "data": error.data}),
+        None if error is None else encode({"code": error.code, "message": plain(error.message), "data": error.data}),
         changed.seq,
     )
 

@@ -87,7 +87,7 @@ def claim(task: Record, run: Run, session_id: str, fence: int, now: int) -> Clai
         _apply(task, event, now)
     run.session, run.fence = session_id, fence
     run.deadline_at = None if run.timeout_ms is None else now + run.timeout_ms
-    return Claim(task.task, fence, now, run.failures, run.deaths, run.deadline_at)
+    return Claim(task.task, fence, now, run.failures, run.deaths, run.deadline_at, session_id)
 
 
 def held(task: Record | None, by: Claim) -> Run:
@@ -97,7 +97,7 @@ def held(task: Record | None, by: Claim) -> Run:
         LeaseLost: it holds it no longer. A released run keeps its last fence, but nobody holds it.
     """
     run = None if task is None else task.run
-    if run is None or run.session is None or run.fence != by.fence:
+    if run is None or run.session is None or (run.session, run.fence) != (by.session, by.fence):
         raise LeaseLost
     return run
 

@@ -77,7 +77,7 @@ class ToolHandler:
         try:
             result = await self._tool.sdk.run(arguments, context, convert_result=True)
         except MCPError as error:
-            told = Failure(error.error.code, error.error.message, error.error.data)
+            told = Failure(error.error.code, mended(error.error.message), error.error.data)
             return self._again(run, error) or Failed(told)
         except ToolError as error:
             return self._again(run, _judged(error)) or self._failed_tool(run, error)

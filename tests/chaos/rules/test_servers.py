@@ -29,3 +29,8 @@ def test_an_unsound_store_is_found() -> None:
 def test_a_process_that_ended_by_itself_is_found() -> None:
     found = broken(replace(LAWFUL, wrong=("server-1 ended with status 1",)))
     assert found == {"no process ends by itself": ["server-1 ended with status 1"]}
+
+
+def test_a_log_that_says_what_it_should_not_is_found() -> None:
+    found = broken(replace(LAWFUL, oddities=("worker-0.log:7 tells a secret",)))
+    assert found == {"logs are in order": ["worker-0.log:7 tells a secret"]}

@@ -157,7 +157,19 @@ def test_two_reads_at_once_may_arrive_in_either_order() -> None:
 
 
 def test_versions_with_a_gap_are_found() -> None:
-    assert "the versions are" in stored(version=5)[TIME][0]
+    assert "the versions became [1, 2, 3, 4], and were then [1, 2, 3, 5]" in stored(version=5)[TIME][0]
+    unnoted = (CHANGES[0], CHANGES[2])
+    assert "the versions became [1, 2, 4], and were then [1, 3, 4]" in stored(changes=unnoted)[TIME][0]
+
+
+def test_a_version_that_does_not_grow_is_found() -> None:
+    again = (CHANGES[0], Change("input_required", "working", 2, 2, 2, 3), Change("working", "completed", 2, 4, 3, 4))
+    assert TIME in stored(changes=again)
+
+
+def test_two_changes_may_be_written_as_one() -> None:
+    both = (CHANGES[0], Change("input_required", "working", 2, 4, 2, 3), Change("working", "completed", 4, 5, 3, 4))
+    assert not stored(changes=both, version=5)
 
 
 def test_an_update_time_that_goes_back_in_the_store_is_found() -> None:

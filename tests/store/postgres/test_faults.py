@@ -348,6 +348,13 @@ def test_a_deadlock_and_a_full_disk_pass() -> None:
     assert not faults.retriable(asyncpg.DiskFullError("could not extend file"))
 
 
+def test_a_goodbye_that_was_read_only_in_part_passes() -> None:
+    """Between the server's last message and the end of the connection the driver is in a state of its own."""
+    error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+    assert faults.passes(error)
+    assert not faults.retriable(error)
+
+
 @pytest.mark.parametrize(
     "error",
     [

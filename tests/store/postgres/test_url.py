@@ -1,5 +1,6 @@
 """PostgreSQL URLs: what is understood, what is refused, and that a password is never shown."""
 
+import socket
 import traceback
 from pathlib import Path
 from urllib.parse import quote
@@ -10,7 +11,7 @@ from perdure.domain.errors import StoreUnusable
 from perdure.store.postgres import url
 from perdure.store.postgres.url import BEGIN, Connection, Target, parse
 from perdure.testing.postgresql import Bouncer, Cluster
-from tests.store.postgres.support import PATIENCE, SECRET
+from tests.store.postgres.support import PATIENCE, SECRET, refusal
 
 PASSWORD = "sword:fi@s/h"
 """Of the strict server's user ada."""
@@ -150,6 +151,44 @@ async def test_a_server_may_be_reached_by_its_socket(strict: Cluster, written: s
         "netloc": f"postgresql://postgres:{strict.password}@{quote(folder, safe='')}:{strict.port}/tasks",
     }[written]
     assert await answer(await parse(text).connect(PATIENCE), "SELECT inet_client_addr()") is None
+
+
+@pytest.mark.parametrize("named", ["in the URL", "as options", "as options, with one port each", "for LISTEN"])
+async def test_a_host_that_takes_connections_and_says_nothing_does_not_use_up_the_time_of_the_next(
+    postgres: Cluster, named: str
+) -> None:
+    """As a machine that hangs, while its standby has been promoted."""
+    port, user = postgres.port, f"postgresql://postgres:{postgres.password}"
+    target = parse(
+        {
+            "in the URL": f"{user}@127.0.0.2:{port},127.0.0.1:{port}/postgres",
+            "as options": f"{user}@/postgres?host=127.0.0.2,127.0.0.1&port={port}",
+            "as options, with one port each": f"{user}@/postgres?host=127.0.0.2,127.0.0.1&port={port},{port}",
+            "for LISTEN": f"{user}@127.0.0.1:1/postgres?listen_host=127.0.0.2,127.0.0.1&listen_port={port}",
+        }[named]
+    )
+    with socket.create_server(("127.0.0.2", port)):
+        assert await answer(await (target.connect_directly if target.pooled else target.connect)(2), "SELECT 1") == 1
+
+
+async def test_what_is_said_of_several_hosts_of_which_none_will_do_is_what_keeps_the_last_from_it(
+    postgres: Cluster,
+) -> None:
+    """And not that another is a standby, which is how it should be."""
+    standby = f"127.0.0.1:{postgres.port}"
+    for hosts in (f"127.0.0.1:1,{standby}", f"{standby},127.0.0.1:1"):
+        text = f"postgresql://postgres:{postgres.password}@{hosts}/postgres?default_transaction_read_only=on"
+        with pytest.raises(ConnectionRefusedError):
+            await parse(text).connect(PATIENCE)
+
+
+async def test_hosts_and_ports_that_do_not_match_are_the_drivers_to_refuse(
+    postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "is no URL that the driver can use" in await refusal("postgresql:///x?host=a,b,c&port=1,2")
+    monkeypatch.setenv("PGPORT", f"1,{postgres.port}")
+    target = parse(f"postgresql://postgres:{postgres.password}@127.0.0.1,127.0.0.1/postgres")
+    assert await answer(await target.connect(PATIENCE), "SELECT 1") == 1
 
 
 async def test_the_first_of_several_hosts_that_answers_is_taken(postgres: Cluster) -> None:

@@ -50,8 +50,7 @@ def outcome(given: Outcome) -> Outcome:
         case Completed(result):
             return Completed(json_object(result))
         case Failed(error, message):
-            encode(error.message)
-            error = replace(error, data=json(error.data))
+            error = replace(error, message=plain(error.message), data=json(error.data))
             return Failed(error, None if message is None else plain(message))
         case Cancelled():
             return given

@@ -25,12 +25,12 @@ from perdure.store.records import Record, Run
 
 from . import sql
 from .lanes import Done
-from .sheet import Sheet
+from .sheet import Sheet, unfinished
 from .sight import EVERYTHING, Sight
 from .transactions import Transactions
 from .url import Connection
 
-__all__ = ["Claimant", "Wanted"]
+__all__ = ["Claimant", "Wanted", "plan", "round_by_round"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,13 @@ class Claimant:
             return
         async with self.transactions.writing(connection):
             sheet = Sheet(connection)
+            # The server may not have come to that COMMIT yet, and what it has not committed can't be seen.
+            await connection.execute(sql.SESSION_ALONE, session_id)
             found = await connection.fetch(sql.RUN_ORPHANED, session_id, fences)
             await sheet.lock([seq for (seq,) in found], clock)
             for seq, record in list(sheet.records.items()):
                 if record.run is not None and record.run.session == session_id and record.run.fence in fences:
-                    sheet.run(seq, lambda task, now: verbs.give_back(*_running(task), now))
+                    sheet.run(seq, lambda task, now: verbs.give_back(*unfinished(task), now))
             await sheet.flush()
         del self.unsure[session_id]
 
@@ -160,11 +162,6 @@ def _dealt(got: Done, wishes: Sequence[Wanted]) -> list[Done]:
         Done(share, got.error, got.changes if wish is wishes[0] else ())
         for wish, share in zip(wishes, shares, strict=True)
     ]
-
-
-def _running(task: Record | None) -> tuple[Record, Run]:
-    assert task is not None and task.run is not None  # noqa: S101, PT018 - it was looked at just before
-    return task, task.run
 
 
 async def _look(connection: Connection, wanted: Wanted, sight: Sight, clock: int | None) -> Found | None:
@@ -202,7 +199,7 @@ def _wants_no_more(wanted: Wanted, ready: Ready) -> bool:
 # -- tenants in turn ---------------------------------------------------------------------------------------------------
 
 
-def _plan(wanted: Wanted, ready: Ready) -> tuple[_Order, Ready]:
+def plan(wanted: Wanted, ready: Ready) -> tuple[_Order, Ready]:
     """In which order the tenants of each handler are served, and how many of the runs each of them gets.
 
     One run of each tenant, then another of each, and so on, until that is all that is wanted or ready.
@@ -253,7 +250,7 @@ class _Taken:
 
 async def _take(sheet: Sheet, wanted: Wanted, found: Found, fence: int) -> _Taken:
     """Take what is planned. The runs come back in the order of the plan, each tenant's longest due first."""
-    order, shares = _plan(wanted, found.ready)
+    order, shares = plan(wanted, found.ready)
     if not shares:
         return _Taken()
     planned = [(*key, share, found.since.get(key, EVERYTHING)) for key, share in shares.items()]
@@ -264,7 +261,7 @@ async def _take(sheet: Sheet, wanted: Wanted, found: Found, fence: int) -> _Take
     in_turn = [
         row
         for handler, turn in order
-        for row in _round_by_round([by_turn.get((handler, tenant), []) for tenant in turn])
+        for row in round_by_round([by_turn.get((handler, tenant), []) for tenant in turn])
     ]
     claims = await _claimed(sheet, in_turn, wanted.session_id, fence)
     return _Taken(claims, {key: taken[-1][0] for key, taken in by_turn.items()})
@@ -275,17 +272,17 @@ async def _claimed(sheet: Sheet, taken: Sequence[Any], session_id: str, fence: i
     claims: dict[int, Claim] = {}
     for row in taken:
         task, run = rows.task(row[12:]), Run(*row[2:12])
-        claims[task.seq] = Claim(task, fence, sheet.now, run.failures, run.deaths, run.deadline_at)
+        claims[task.seq] = Claim(task, fence, sheet.now, run.failures, run.deaths, run.deadline_at, session_id)
         if row[1] or task.status is Status.INPUT_REQUIRED:
             sheet.records[task.seq] = Record(task, run)
     if sheet.records:
         await sheet.load_questions([*sheet.records])
         for seq in list(sheet.records):
-            claims[seq] = sheet.run(seq, lambda task, now: verbs.claim(*_running(task), session_id, fence, now)).value
+            claims[seq] = sheet.run(seq, lambda task, now: verbs.claim(*unfinished(task), session_id, fence, now)).value
         await sheet.flush()
     return [*claims.values()]
 
 
-def _round_by_round(taken: Iterable[Sequence[Any]]) -> list[Any]:
+def round_by_round(taken: Iterable[Sequence[Any]]) -> list[Any]:
     """The first of each, then the second of each, and so on."""
     return [each for each in chain.from_iterable(zip_longest(*taken)) if each is not None]

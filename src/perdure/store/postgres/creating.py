@@ -73,7 +73,9 @@ async def _create(
 ) -> dict[int, Done]:
     """Make those that can be made, and find the others; without those that are neither."""
     # The same id twice in one batch is the same call twice: the second finds what the first has made.
-    first = {new.id: (number, new, row) for number, (new, row) in reversed(given.items())}
+    first: dict[str, tuple[int, NewTask, Row]] = {}
+    for number, (new, row) in _in_order(given):
+        first.setdefault(new.id, (number, new, row))
     async with transactions.reading(connection):
         columns = zip(*(row for _, _, row in first.values()), strict=True)
         made = await connection.fetch(sql.TASK_CREATE, clock, *map(list, columns))
@@ -84,6 +86,16 @@ async def _create(
                 if (known := await _known(connection, new, clock)) is not None:
                     done[number] = known
     return done
+
+
+def _in_order(given: dict[int, tuple[NewTask, Row]]) -> list[tuple[int, tuple[NewTask, Row]]]:
+    """As the callers came; but those with keys by their keys, since each waits for whoever is using its key just now.
+
+    Two batches that have the same keys in two orders would wait for each other.
+    """
+    keyed = [each for each in given.items() if each[1][0].key is not None]
+    keyed.sort(key=lambda each: (each[1][0].owner.tenant, each[1][0].owner.principal, each[1][0].key))
+    return [each for each in given.items() if each[1][0].key is None] + keyed
 
 
 def _made(new: NewTask, seq: int, now: int) -> Done:

@@ -90,7 +90,8 @@ def passes(error: BaseException) -> bool:
     if isinstance(error, asyncpg.InterfaceError):
         # A connection that was closed under us; any other is a mistake in how the driver was called.
         return "closed" in str(error)
-    return isinstance(error, OSError | asyncpg.TargetServerAttributeNotMatched)
+    # InternalClientError: the server has said goodbye, and the end of the connection has not been read yet.
+    return isinstance(error, OSError | asyncpg.TargetServerAttributeNotMatched | asyncpg.InternalClientError)
 
 
 def moved(error: BaseException) -> bool:

@@ -19,7 +19,7 @@ from perdure.store.records import Record
 
 from . import sql
 from .lanes import Done
-from .sheet import Act, Sheet
+from .sheet import Act, Sheet, unfinished
 from .transactions import Transactions
 from .url import Connection
 
@@ -133,18 +133,15 @@ def _on_each(sheet: Sheet, seqs: Iterable[int], act: Act) -> Done:
 
 
 def _give_back(task: Record | None, now: int) -> None:
-    if task is not None and task.run is not None:
-        verbs.give_back(task, task.run, now)
+    verbs.give_back(*unfinished(task), now)
 
 
 def _expire(task: Record | None, now: int) -> None:
-    if task is not None:
-        verbs.expire(task, now)
+    verbs.expire(unfinished(task)[0], now)
 
 
 def _bury(event: Callable[[int, int, int], Event]) -> Act:
     def act(task: Record | None, now: int) -> None:
-        if task is not None and task.run is not None:
-            verbs.bury(task, task.run, event, now)
+        verbs.bury(*unfinished(task), event, now)
 
     return act

@@ -92,6 +92,32 @@ class Kind(Generic[J]):
     offered: bool = False
 
 
+class _Offers:
+    """Kinds with jobs that wait, for whichever lane was busy last: its connection is warm, and may be the only one.
+
+    A connection costs the server a process, and each of them plans every statement anew; so the others stay closed for
+    as long as one is enough.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: deque[Kind[Any]] = deque()
+        self._idle: list[asyncio.Future[Kind[Any]]] = []
+
+    def put(self, kind: Kind[Any], *, by_lane: bool) -> None:
+        """`by_lane`: the one who offers it is a lane that is about to take what there is."""
+        if self._idle and not by_lane:
+            self._idle.pop().set_result(kind)
+        else:
+            self._kinds.append(kind)
+
+    async def take(self) -> Kind[Any]:
+        """The kind that waits longest, or the next. Not to be cancelled while there is more to come."""
+        if self._kinds:
+            return self._kinds.popleft()
+        self._idle.append(asyncio.get_running_loop().create_future())
+        return await self._idle[-1]
+
+
 class Lanes:
     """So many connections, and the queues before them.
 
@@ -112,21 +138,23 @@ class Lanes:
         self._count = count
         self._max_waiting = max_waiting
         self._waiting = 0
-        self._offers: asyncio.Queue[Kind[Any]] = asyncio.Queue()
+        self._offers = _Offers()
         self._lanes: list[asyncio.Task[None]] = []
         self._kinds: set[Kind[Any]] = set()
         self._serving: dict[int, tuple[Kind[Any], list[Job[Any]]]] = {}
+        self._spare: Connection | None = None
         self._connections: set[Connection] = set()
         self._doubtful: set[Connection] = set()
         self._outage = Outage("The task store's database")
         self._idle = asyncio.Event()
         self._refuse_until = 0.0
 
-    def open(self) -> None:
-        """Start. Connections are opened as they are needed."""
-        self._offers, self._waiting, self._idle = asyncio.Queue(), 0, asyncio.Event()
+    def open(self, connection: Connection | None = None) -> None:
+        """Start; with `connection`, if there is one already. Others are opened as they are needed."""
+        self._offers, self._waiting, self._idle = _Offers(), 0, asyncio.Event()
         self._idle.set()
         self._refuse_until = 0.0
+        self._spare = connection
         self._lanes = [asyncio.create_task(self._lane(n), name=f"perdure-lane-{n}") for n in range(self._count)]
         self._lanes.append(asyncio.create_task(self._keep_looking(), name="perdure-lanes-patience"))
 
@@ -139,6 +167,8 @@ class Lanes:
         for lane in lanes:
             lane.cancel()
         await asyncio.wait(lanes)
+        if self._spare is not None:
+            await _close(self._spare)
 
     async def do(self, kind: Kind[J], wish: J) -> Any:
         """Have `wish` served in the next batch of its kind.
@@ -164,10 +194,10 @@ class Lanes:
         self._offer(kind)
         return await job.future
 
-    def _offer(self, kind: Kind[Any]) -> None:
+    def _offer(self, kind: Kind[Any], *, by_lane: bool = False) -> None:
         if kind.waiting and not kind.offered and kind.running < kind.at_once:
             kind.offered = True
-            self._offers.put_nowait(kind)
+            self._offers.put(kind, by_lane=by_lane)
 
     # -- a lane --------------------------------------------------------------------------------------------------------
 
@@ -175,9 +205,11 @@ class Lanes:
         connection: Connection | None = None
         try:
             while True:
-                kind = await self._offers.get()
+                kind = await self._offers.take()
                 kind.offered = False
                 jobs = [kind.waiting.popleft() for _ in range(min(len(kind.waiting), kind.most))]
+                if not jobs:  # their callers were told meanwhile that they wait in vain
+                    continue
                 kind.running += 1
                 self._offer(kind)  # what is left, to the next lane
                 self._serving[number] = kind, jobs
@@ -186,7 +218,7 @@ class Lanes:
                 finally:
                     kind.running -= 1
                     del self._serving[number]
-                self._offer(kind)
+                self._offer(kind, by_lane=True)
         finally:
             if connection is not None:
                 self._forget(connection)
@@ -207,7 +239,7 @@ class Lanes:
             async with asyncio.timeout(_SERVE):
                 done = await self._attempts(connection, kind, [job.wish for job in jobs])
         except Exception as error:  # noqa: BLE001
-            self._failed(error, kind, jobs, connecting=connection is None)
+            self._failed(error, kind, jobs, connection)
             if connection is not None:
                 if isinstance(error, TimeoutError) or faults.moved(error):
                     self._doubtful |= self._connections
@@ -218,14 +250,16 @@ class Lanes:
         return connection
 
     async def _connected(self) -> Connection:
-        try:
-            async with asyncio.timeout(_CONNECT + 1):  # the driver's own bound is not kept while it looks up a name
-                connection = await self._connect(_CONNECT)
-            self._connections.add(connection)
-            return connection
-        except Exception:
-            self._refuse_until = asyncio.get_running_loop().time() + _PAUSE
-            raise
+        connection, self._spare = self._spare, None
+        if connection is None or connection.is_closed():
+            try:
+                async with asyncio.timeout(_CONNECT + 1):  # the driver's own bound is not kept while it looks up a name
+                    connection = await self._connect(_CONNECT)
+            except Exception:
+                self._refuse_until = asyncio.get_running_loop().time() + _PAUSE
+                raise
+        self._connections.add(connection)
+        return connection
 
     async def _attempts(self, connection: Connection, kind: Kind[J], wishes: Sequence[J]) -> Sequence[Done]:
         """Serve the batch; again if it lost against another; each job alone if one is at fault."""
@@ -276,19 +310,26 @@ class Lanes:
         for job in jobs:
             if job.since < now - kind.patience and not job.future.done():
                 self._outage.begins("it does not answer in time")
+                self._doubtful |= self._connections
                 job.future.set_exception(StoreUnavailable())
 
-    def _failed(self, error: Exception, kind: Kind[Any], jobs: Sequence[Job[Any]], *, connecting: bool) -> None:
-        """Nobody knows what came of the batch, and for those behind it there is no connection just now."""
-        if connecting or faults.passes(error):
-            self._outage.begins(_summary(error))
-        else:
+    def _failed(self, error: Exception, kind: Kind[Any], jobs: Sequence[Job[Any]], on: Connection | None) -> None:
+        """Nobody knows what came of the batch, and for those behind it there is no connection just now.
+
+        Unless it was known before that this one is no good: by now others may be served elsewhere.
+        """
+        news = on not in self._doubtful
+        if on is not None and not faults.passes(error):
             logger.error("The task store failed", exc_info=error)
-        for job in (*jobs, *kind.waiting):
+        elif news:
+            self._outage.begins(_summary(error))
+        failed = [*jobs, *kind.waiting] if news else jobs
+        if news:
+            kind.waiting.clear()
+        for job in failed:
             unavailable = StoreUnavailable()
             unavailable.__cause__ = error
             self._resolve(job, Done(error=unavailable))
-        kind.waiting.clear()
 
     def _resolve(self, job: Job[Any], done: Done) -> None:
         self._waiting -= 1

@@ -5,8 +5,8 @@ the database wait for one another. What a replica has committed while a message 
 so their number is bounded by round trips and not by changes. And hints are no more than that: one that is lost costs
 the time to the next look, since workers look by themselves now and then, and what is read is the row.
 
-The same connection listens. When it breaks, it is opened anew by and by; what was said meanwhile is lost, so everybody
-is told to look.
+The same connection listens. When it breaks, it is opened anew by and by. What this replica has to say waits for that;
+what others said meanwhile is lost, so everybody here is told to look.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
 from typing import Any, Final
 
 from perdure.domain.model import Change, Status
 
+from .outage import Outage
 from .url import Connection, Target
 
 __all__ = ["CHANNEL", "Hints"]
@@ -34,6 +36,8 @@ _CONNECT: Final = 3.0
 _SEND: Final = 5.0
 _PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 """Seconds before each attempt to connect anew; the last of them from then on."""
+_SAID_AFTER: Final = 30.0
+"""Seconds without a connection before that is said in the log. If the whole database is away, the lanes say so."""
 _CHECK: Final = 5.0
 """Seconds of silence after which the connection is asked whether it is still there."""
 _KEPT: Final = 5_000
@@ -43,26 +47,25 @@ _KEPT: Final = 5_000
 class Hints:
     """One connection of this process, over which it tells and hears of changes.
 
-    `hear` is called with what others have changed; `missed` when that may not be everything.
+    `hear` is called with what others have changed; with None when that may not be everything.
     """
 
-    def __init__(
-        self, target: Target, hear: Callable[[Change], None], missed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, target: Target, hear: Callable[[Change | None], None]) -> None:
         self._target = target
         self._hear = hear
-        self._missed = missed
         self._me = secrets.token_hex(4)
         self._outgoing: dict[int, Change] = {}
+        self._too_many = False
         self._something = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._outage = Outage("The connection over which replicas tell each other of changes")
         self.connected = asyncio.Event()
 
     async def open(self) -> None:
         """Begin to listen; changes that are committed after this are heard."""
         self._something, self.connected, self._outgoing = asyncio.Event(), asyncio.Event(), {}
-        self._closing = False
+        self._closing = self._too_many = False
         connection = await self._connect()
         self._task = asyncio.create_task(self._run(connection), name="perdure-hints")
 
@@ -73,44 +76,50 @@ class Hints:
             return
         self._closing = True
         self._something.set()
-        await asyncio.wait([task], timeout=1)
+        if self.connected.is_set():
+            await asyncio.wait([task], timeout=1)
         task.cancel()
         await asyncio.wait([task])
 
-    def tell(self, changes: Sequence[Change]) -> None:
+    def tell(self, changes: Iterable[Change]) -> None:
         """Have others hear of changes. Several of one task become one."""
         for change in changes:
             before = self._outgoing.pop(change.seq, None)
-            if before is not None:
-                change = _both(before, change)
-            if len(self._outgoing) < _KEPT:
-                self._outgoing[change.seq] = change
+            self._outgoing[change.seq] = change if before is None else _both(before, change)
+        if len(self._outgoing) > _KEPT:
+            self._outgoing.clear()
+            self._too_many = True
         self._something.set()
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
     async def _run(self, connection: Connection) -> None:
-        while not self._closing:
+        while True:
             try:
                 await self._talk(connection)
             except Exception as error:  # noqa: BLE001 - the boundary of the task: hints must never end
-                logger.warning("The connection for hints broke; workers look by themselves: %s", type(error).__name__)
+                logger.debug("The connection for hints broke: %s", type(error).__name__)
             finally:
                 self.connected.clear()
                 connection.terminate()
-            if not self._closing:
-                connection = await self._reconnect()
-                self._missed()
+            if self._closing:
+                return
+            connection = await self._reconnect()
+            self._hear(None)
 
     async def _reconnect(self) -> Connection:
-        attempt = 0
+        attempt, since = 0, monotonic()
         while True:
             await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
             attempt += 1
             try:
-                return await self._connect()
+                connection = await self._connect()
             except Exception as error:  # noqa: BLE001 - as above
-                logger.debug("No connection for hints yet: %s", type(error).__name__)
+                if monotonic() - since >= _SAID_AFTER:
+                    self._outage.begins(f"{type(error).__name__}; meanwhile workers look by themselves")
+            else:
+                self._outage.ends()
+                return connection
 
     async def _connect(self) -> Connection:
         async with asyncio.timeout(_CONNECT + 1):
@@ -127,18 +136,30 @@ class Hints:
         return connection
 
     async def _talk(self, connection: Connection) -> None:
-        """Send hints as they come, until the connection breaks."""
-        while not self._closing or self._outgoing:
+        """Send hints as they come, until the connection breaks; or, at the end, until none waits."""
+        while not self._closing or self._something.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK):
                     await self._something.wait()
             self._something.clear()
-            messages = _messages(self._me, self._outgoing)
+            await self._send(connection)
+
+    async def _send(self, connection: Connection) -> None:
+        """Send what waits. If it fails, that waits for the next connection: repeated hints do no harm."""
+        outgoing, self._outgoing = self._outgoing, {}
+        too_many, self._too_many = self._too_many, False
+        messages = _messages(self._me, outgoing.values(), look=too_many)
+        try:
             async with asyncio.timeout(_SEND):
                 if messages:
                     await connection.execute("SELECT pg_notify($1, m) FROM unnest($2::text[]) AS m", CHANNEL, messages)
                 else:  # a connection that is gone without a word is found out by using it
                     await connection.execute("SELECT 1")
+        except BaseException:
+            later, self._outgoing = self._outgoing, outgoing
+            self._too_many = self._too_many or too_many
+            self.tell(later.values())
+            raise
 
     def _heard(self, _: object, __: int, ___: str, payload: object) -> None:
         for change in _read(str(payload), self._me):
@@ -147,7 +168,8 @@ class Hints:
 
 # -- messages ----------------------------------------------------------------------------------------------------------
 # A JSON list: who says it, then for each change its number, the task's id, its status, and what it asks for, as two
-# bits of a number. Whatever else comes over the channel is not ours, and is ignored.
+# bits of a number; or null, for more changes than could be said. Whatever else comes over the channel is not ours, and
+# is ignored.
 
 
 def _both(before: Change, after: Change) -> Change:
@@ -156,31 +178,35 @@ def _both(before: Change, after: Change) -> Change:
     )
 
 
-def _messages(me: str, outgoing: dict[int, Change]) -> list[str]:
-    """What waits, as messages; nothing waits afterwards."""
+def _messages(me: str, changes: Iterable[Change], *, look: bool = False) -> list[str]:
     messages: list[str] = []
-    parts, size = [f'"{me}"'], 0
-    for change in outgoing.values():
-        flags = change.runnable + 2 * change.cancel
-        part = json.dumps([change.seq, change.task_id, change.status.value, flags], separators=(",", ":"))
-        if size + len(part) > _MESSAGE:
-            messages.append(f"[{','.join(parts)}]")
-            parts, size = [f'"{me}"'], 0
+    begin = f'["{me}"'
+    parts, size = [begin], len(begin) + 1
+    for part in (*(["null"] if look else []), *map(_part, changes)):
+        if size + len(part) + 1 > _MESSAGE:
+            messages.append(",".join(parts) + "]")
+            parts, size = [begin], len(begin) + 1
         parts.append(part)
         size += len(part) + 1
     if len(parts) > 1:
-        messages.append(f"[{','.join(parts)}]")
-    outgoing.clear()
+        messages.append(",".join(parts) + "]")
     return messages
 
 
-def _read(payload: str, me: str) -> list[Change]:
+def _part(change: Change) -> str:
+    flags = change.runnable + 2 * change.cancel
+    return json.dumps([change.seq, change.task_id, change.status.value, flags], separators=(",", ":"))
+
+
+def _read(payload: str, me: str) -> Sequence[Change | None]:
     """The changes in a message of somebody else."""
+    if payload.startswith(f'["{me}"'):  # half of all messages, where there are two replicas
+        return ()
     try:
-        sender, *parts = json.loads(payload)
-        return [] if sender == me else [_change(*part) for part in parts]
-    except (ValueError, TypeError):
-        return []
+        _, *parts = json.loads(payload)
+        return [None if part is None else _change(*part) for part in parts]
+    except (ValueError, TypeError, ArithmeticError, RecursionError):
+        return ()
 
 
 def _change(seq: Any, task_id: Any, status: Any, flags: Any) -> Change:

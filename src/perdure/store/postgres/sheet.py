@@ -28,7 +28,7 @@ from . import finding, sql
 from .lanes import Done
 from .url import Connection
 
-__all__ = ["EVERYTHING", "Act", "Held", "Named", "Sheet", "Verb", "Writes"]
+__all__ = ["EVERYTHING", "Act", "Held", "Named", "Sheet", "Verb", "Writes", "unfinished"]
 
 _STATUSES: Final = {status.value: status for status in Status}
 
@@ -224,6 +224,12 @@ class Sheet:
         await self.writes.flush(self.connection)
 
 
+def unfinished(task: Record | None) -> tuple[Record, Run]:
+    """A record that was locked, and its run."""
+    assert task is not None and task.run is not None  # noqa: S101, PT018 - only unfinished tasks are locked
+    return task, task.run
+
+
 def _refreshed(known: Task, row: Sequence[Any]) -> Task:
     """A task as it is now, of what it was when it was claimed and `sql._LIVE`'s columns."""
     status, message, version, created_at, updated_at, ttl_ms, keep_ms, cancel_requested = row
@@ -261,7 +267,7 @@ def _task_row(task: Task) -> tuple[Any, ...]:
         policy.expires_at(task.created_at, task.ttl_ms),
         task.cancel_requested,
         None if task.result is None else encode(task.result),
-        None if error is None else encode({"code": error.code, "message": error.message, "data": error.data}),
+        None if error is None else encode({"code": error.code, "message": plain(error.message), "data": error.data}),
     )
 
 

@@ -6,6 +6,10 @@ there are, and is prepared once. Where time counts, `$1` is the reading of a tes
 database's own.
 
 Whoever changes an unfinished task holds the lock on its run, and takes several of them in the order of their numbers.
+
+A plan is kept for as long as the server sees no reason to make another. If it was made while a table was empty, where
+all ways cost the same, it must not be one that walks through the table once there are a million rows. So a table that
+is joined is also told by itself which of its rows are meant (`= ANY`), though that follows from the join.
 """
 
 from __future__ import annotations
@@ -16,7 +20,10 @@ from perdure.domain import policy
 from perdure.store import rows
 
 _TASK: Final = rows.TASK
-_NOW: Final = "coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
+# The time at which a row is given out; and the time of the statement, in a query of its own: only what stays the same
+# from row to row is something that an index can be searched for.
+_CLOCK: Final = "coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
+_NOW: Final = f"(SELECT {_CLOCK})"
 _AT_ONCE: Final = -policy.due_at_once(0)
 
 # Runs that may be claimed at once, and those that wait for an instant. Written as the partial indexes have it.
@@ -36,9 +43,9 @@ def _named(table: str, columns: str) -> str:
 # -- making and finding tasks ------------------------------------------------------------------------------------------
 
 # index: task's indexes and run's. A task that stands there already, by its id or its key, is let pass and looked for
-# afterwards. In the order that the callers came, so that equal instants keep it.
+# afterwards. In the order that the callers came, so that equal instants keep it. Sorts: what is given.
 TASK_CREATE: Final = f"""
-WITH clock AS MATERIALIZED (SELECT {_NOW} AS now),
+WITH clock AS MATERIALIZED (SELECT {_CLOCK} AS now),
 given AS (
     SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
                          $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[],
@@ -57,38 +64,43 @@ queued AS (
     SELECT seq, handler, tenant, created_at - {_AT_ONCE}, max_attempts, timeout_ms FROM made JOIN given USING (id))
 SELECT id, seq, created_at FROM made"""  # noqa: S608
 
-# index: task_id_key, then input's primary key. A task's questions come along in the same snapshot, if it waits for any.
+# index: task_id_key, then input_pkey. A task's questions come along in the same snapshot, if it waits for any.
 TASK_FIND: Final = f"""
 SELECT CASE WHEN status = 'input_required' THEN (
            SELECT json_agg(json_build_array({_INPUT}) ORDER BY position)::text
            FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
 FROM perdure.task WHERE id = ANY($1::text[])"""  # noqa: S608
 
-# index: task_idem
+# index: task_idem, then input_pkey
 TASK_RECALL: Final = f"""
 SELECT idem_digest, CASE WHEN status = 'input_required' THEN (
            SELECT json_agg(json_build_array({_INPUT}) ORDER BY position)::text
            FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
 FROM perdure.task WHERE tenant = $1 AND principal = $2 AND idem_key = $3"""  # noqa: S608
 
-# index: tombstone_pkey
+# index: tombstone_pkey. The sum is no column, so the index of those that are to go is not taken for one to seek in.
 TOMBSTONE_FIND: Final = f"""
-SELECT id, tenant, principal FROM perdure.tombstone WHERE id = ANY($2::text[]) AND until > {_NOW}"""  # noqa: S608
+SELECT id, tenant, principal FROM perdure.tombstone WHERE id = ANY($2::text[]) AND until + 0 > {_NOW}"""  # noqa: S608
 
 # -- locking and loading -----------------------------------------------------------------------------------------------
 
 # index: run_pkey, then task_pkey. Both rows are locked, the run first: only then are both read as they are once a
-# change that was waited for is through. What a worker knows by its claim is not read again. Sorts: the runs.
+# change that was waited for is through. What a worker knows by its claim is not read again. The time is taken from
+# outside, after the lock on each row: what a change is decided by must not be older than the change before it.
 LOCK_HELD: Final = f"""
-SELECT {_NOW} AS now, seq, {_named("run", _RUN)}, {_named("task", _LIVE)}
-FROM perdure.run AS run JOIN perdure.task AS task ON seq = task_seq
-WHERE task_seq = ANY($2::bigint[]) ORDER BY task_seq FOR UPDATE OF run, task"""  # noqa: S608
+SELECT {_CLOCK} AS now, locked.* FROM (
+    SELECT seq, {_named("run", _RUN)}, {_named("task", _LIVE)}
+    FROM perdure.run AS run JOIN perdure.task AS task ON seq = task_seq
+    WHERE task_seq = ANY($2::bigint[]) AND seq = ANY($2::bigint[]) ORDER BY task_seq FOR UPDATE OF run, task) AS locked
+"""  # noqa: S608
 
 # index: run_pkey, then task_pkey. The same with all that there is to know of the tasks.
 LOCK: Final = f"""
-SELECT {_NOW} AS now, {_named("run", _RUN)}, {_named("task", _TASK)}
-FROM perdure.run AS run JOIN perdure.task AS task ON seq = task_seq
-WHERE task_seq = ANY($2::bigint[]) ORDER BY task_seq FOR UPDATE OF run, task"""  # noqa: S608
+SELECT {_CLOCK} AS now, locked.* FROM (
+    SELECT {_named("run", _RUN)}, {_named("task", _TASK)}
+    FROM perdure.run AS run JOIN perdure.task AS task ON seq = task_seq
+    WHERE task_seq = ANY($2::bigint[]) AND seq = ANY($2::bigint[]) ORDER BY task_seq FOR UPDATE OF run, task) AS locked
+"""  # noqa: S608
 
 # index: task_id_key
 SEQS: Final = "SELECT seq FROM perdure.task WHERE id = ANY($1::text[])"
@@ -105,7 +117,7 @@ ENTRY_ALL: Final = f"SELECT task_seq, {_ENTRY} FROM perdure.entry WHERE task_seq
 ENTRY_AT: Final = f"""
 SELECT task_seq, {_named("entry", _ENTRY)}
 FROM unnest($1::bigint[], $2::text[]) AS wanted (seq, at_place)
-JOIN perdure.entry AS entry ON task_seq = seq AND place = at_place"""  # noqa: S608
+JOIN perdure.entry AS entry ON task_seq = seq AND place = at_place AND task_seq = ANY($1::bigint[])"""  # noqa: S608
 
 # index: event_pkey
 EVENT_ALL: Final = "SELECT at, kind, detail FROM perdure.event WHERE task_seq = $1 ORDER BY position"
@@ -121,7 +133,7 @@ SET status = given.status, message = given.message, version = given.version, upd
 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
             $8::boolean[], $9::text[], $10::text[])
      AS given (seq, status, message, version, updated_at, ttl_ms, expires_at, cancel_requested, result, error)
-WHERE task.seq = given.seq AND task.status IN ('working', 'input_required')"""
+WHERE task.seq = given.seq AND task.seq = ANY($1::bigint[]) AND task.status IN ('working', 'input_required')"""
 
 # index: run_pkey
 RUN_WRITE: Final = """
@@ -130,7 +142,7 @@ SET due_at = given.due_at, session = given.session, fence = given.fence, failure
     deaths = given.deaths, deadline_at = given.deadline_at, minds_cancel = given.minds_cancel
 FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::int[], $6::int[], $7::bigint[], $8::boolean[])
      AS given (task_seq, due_at, session, fence, failures, deaths, deadline_at, minds_cancel)
-WHERE run.task_seq = given.task_seq"""
+WHERE run.task_seq = given.task_seq AND run.task_seq = ANY($1::bigint[])"""
 
 # index: run_pkey
 RUN_DELETE: Final = "DELETE FROM perdure.run WHERE task_seq = ANY($1::bigint[])"
@@ -154,7 +166,7 @@ ON CONFLICT (task_seq, place) DO UPDATE SET verb = excluded.verb, name = exclude
 # index: entry_pkey
 ENTRY_UNDO: Final = """
 DELETE FROM perdure.entry AS entry USING unnest($1::bigint[], $2::text[]) AS gone (seq, at_place)
-WHERE task_seq = seq AND place = at_place"""
+WHERE task_seq = seq AND place = at_place AND task_seq = ANY($1::bigint[])"""
 
 # index: event_pkey
 EVENT_WRITE: Final = """
@@ -167,7 +179,8 @@ FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::text[]) AS gi
 # index: event_pkey
 EVENT_FORGET: Final = """
 DELETE FROM perdure.event AS event USING unnest($1::bigint[]) AS given (seq)
-WHERE task_seq = seq AND position <= (SELECT max(position) FROM perdure.event WHERE task_seq = seq) - $2::int"""
+WHERE task_seq = seq AND task_seq = ANY($1::bigint[])
+  AND position <= (SELECT max(position) FROM perdure.event WHERE task_seq = seq) - $2::int"""
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
@@ -185,6 +198,9 @@ SESSION_ALIVE: Final = f"""
 SELECT {_NOW} AS now, nextval('perdure.fence') AS fence FROM perdure.session
 WHERE id = $2 AND expires_at > {_NOW} FOR KEY SHARE"""  # noqa: S608
 
+# index: session_pkey. Waits for claims that have not come to their end, since each holds the lock above.
+SESSION_ALONE: Final = "SELECT FROM perdure.session WHERE id = $1 FOR UPDATE"
+
 # scans: session. One row per worker process.
 SESSION_ALL: Final = f"SELECT id, expires_at, info, expires_at <= {_NOW} FROM perdure.session ORDER BY id"  # noqa: S608
 
@@ -201,7 +217,8 @@ RUN_OF_SESSIONS: Final = "SELECT task_seq FROM perdure.run WHERE session = ANY($
 
 # index: run_held, then task_pkey
 RUN_CANCELLED: Final = """
-SELECT task_seq FROM perdure.run JOIN perdure.task ON seq = task_seq WHERE session = $1 AND cancel_requested"""
+SELECT task_seq FROM perdure.run
+WHERE session = $1 AND (SELECT cancel_requested FROM perdure.task WHERE seq = task_seq)"""
 
 # -- claiming ----------------------------------------------------------------------------------------------------------
 
@@ -247,28 +264,29 @@ SELECT handler, tenant, (
 FROM unnest($7::text[], $8::int[], $9::text[], $10::bigint[]) AS known (handler, wanted, tenant, since)
 """  # noqa: S608
 
-# index: run_timer
+# index: run_timer, then run_pkey
 RUN_PROMOTE: Final = f"""
 UPDATE perdure.run SET due_at = due_at - {_AT_ONCE}
-WHERE task_seq IN (
+WHERE task_seq = ANY(ARRAY(
     SELECT task_seq FROM perdure.run WHERE {_TIMER} AND due_at <= {_NOW} ORDER BY due_at, task_seq LIMIT $2
-    FOR UPDATE SKIP LOCKED)"""  # noqa: S608
+    FOR UPDATE SKIP LOCKED))"""  # noqa: S608
 
-# index: run_ready, then task_pkey and input_pkey. A share of each tenant's runs, that which has been due longest first.
-# What another worker is about to take is passed over.
+# index: run_ready, run_pkey, task_pkey and input_pkey. A share of each tenant's runs, that which has been due longest
+# first. What another worker is about to take is passed over.
 RUN_CLAIM: Final = f"""
 WITH taken AS MATERIALIZED (
     SELECT chosen.*
     FROM unnest($1::text[], $2::text[], $3::int[], $4::bigint[]) AS share (handler, tenant, wanted, since)
     CROSS JOIN LATERAL (
-        SELECT task_seq, due_at FROM perdure.run AS run
+        SELECT task_seq FROM perdure.run AS run
         WHERE run.handler = share.handler AND run.tenant = share.tenant AND {_READY} AND due_at >= since
         ORDER BY run.due_at, task_seq LIMIT share.wanted FOR UPDATE SKIP LOCKED) AS chosen)
 UPDATE perdure.run AS run
 SET session = $5, fence = $6, deadline_at = $7::bigint + timeout_ms
-FROM taken JOIN perdure.task AS task ON seq = taken.task_seq
-WHERE run.task_seq = taken.task_seq
-RETURNING taken.due_at AS since,
+FROM perdure.task AS task
+WHERE seq = task_seq AND seq = ANY(ARRAY(SELECT task_seq FROM taken))
+  AND task_seq = ANY(ARRAY(SELECT task_seq FROM taken))
+RETURNING due_at AS since,
           EXISTS (SELECT 1 FROM perdure.input WHERE input.task_seq = seq AND state = 'outstanding' AND deadline <= $7),
           {_named("run", _RUN)}, {_named("task", _TASK)}"""  # noqa: S608
 
@@ -283,13 +301,13 @@ SELECT handler, due_at, session, fence, failures, deaths, deadline_at FROM perdu
 
 # scans: run. Each unfinished task is counted, for an operator who asks for it now and then. Sorts: the handlers.
 RUN_QUEUES: Final = f"""
-WITH clock AS MATERIALIZED (SELECT {_NOW} AS now)
+WITH clock AS MATERIALIZED (SELECT {_CLOCK} AS now)
 SELECT now, handler, count(*) FILTER (WHERE session IS NULL AND due_at <= now), count(session), count(*),
        min(CASE WHEN due_at < 0 THEN due_at + {_AT_ONCE} ELSE due_at END)
            FILTER (WHERE session IS NULL AND due_at <= now)
 FROM perdure.run, clock GROUP BY now, handler ORDER BY handler"""  # noqa: S608
 
-# index: run_ready and run_timer. No more rows than the caller would have counted.
+# index: run_ready and run_timer. No more rows than the caller would have counted. Sorts: the tenants.
 RUN_BACKLOG: Final = f"""
 SELECT tenant, count(*) FROM (
     (SELECT tenant FROM perdure.run WHERE {_READY} LIMIT $2)
@@ -328,17 +346,17 @@ WHERE deadline_at IS NOT NULL AND deadline_at < {_NOW} - $3::bigint ORDER BY dea
 
 # index: tombstone_until, then tombstone_pkey
 TOMBSTONE_PURGE: Final = f"""
-DELETE FROM perdure.tombstone WHERE id IN (
-    SELECT id FROM perdure.tombstone WHERE until <= {_NOW} ORDER BY until, id LIMIT $2 FOR UPDATE SKIP LOCKED)
+DELETE FROM perdure.tombstone WHERE id = ANY(ARRAY(
+    SELECT id FROM perdure.tombstone WHERE until <= {_NOW} ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED))
 """  # noqa: S608
 
 # index: task_finished_expiry, then task_pkey. A task that another replica is deleting is passed over.
 TASK_PURGE: Final = f"""
-DELETE FROM perdure.task WHERE seq IN (
+DELETE FROM perdure.task WHERE seq = ANY(ARRAY(
     SELECT seq FROM perdure.task
     WHERE expires_at IS NOT NULL AND status IN ('completed', 'failed', 'cancelled')
       AND expires_at <= {_NOW} - $3::bigint
-    ORDER BY expires_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED)
+    ORDER BY expires_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING seq, id, tenant, principal, {_NOW} AS now"""  # noqa: S608
 
 # index: tombstone_pkey. The id of a task that was purged may be given again, and purged again.

@@ -85,16 +85,17 @@ class PostgresStore:
                 connection = await self._target.connect(_CONNECT)
                 try:
                     await schema.check(connection, self._target)
-                finally:
+                    await self._hints.open()
+                except BaseException:
                     connection.terminate()
-                await self._hints.open()
+                    raise
         except PerdureError:
             raise
         except Exception as error:
             if (unusable := faults.unusable(error, self._target)) is None:
                 raise
             raise unusable from None  # what the driver says may quote the URL
-        self._lanes.open()
+        self._lanes.open(connection)
 
     async def close(self) -> None:
         await self._lanes.close()
@@ -240,9 +241,7 @@ class PostgresStore:
     async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
         if tenant is not None and not is_plain(tenant):
             return {}
-        return await self._read(
-            lambda connection: finding.backlog(connection, most, tenant, self._now()), self._looks
-        )
+        return await self._read(lambda connection: finding.backlog(connection, most, tenant, self._now()), self._looks)
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def claim(tx: Transaction, session_id: str, demands: Sequence[Demand], limit: in
         if tenants:
             fence = fence or _next_fence(tx)
             taken += _take(tx, (session_id, fence, now, demand.handler), tenants, wanted)
-    return tuple([_claim(tx, row, fence, now) for row in taken])
+    return tuple([_claim(tx, row, (session_id, fence), now) for row in taken])
 
 
 def _next_fence(tx: Transaction) -> int:
@@ -71,7 +71,7 @@ def _next_fence(tx: Transaction) -> int:
     return fence
 
 
-def _claim(tx: Transaction, taken: _Taken, fence: int, now: int) -> Claim:
+def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Claim:
     _, seq, failures, deaths, deadline_at = taken
     (row,) = tx.all(sql.TASK_CLAIMED, now, seq)
     task = rows.task(row[1:])
@@ -80,7 +80,8 @@ def _claim(tx: Transaction, taken: _Taken, fence: int, now: int) -> Claim:
     event = lifecycle.on_claim(task)
     if event is not None:
         task = shared.apply(tx, task, event, now)
-    return Claim(task, fence, now, failures, deaths, deadline_at)
+    session_id, fence = by
+    return Claim(task, fence, now, failures, deaths, deadline_at, session_id)
 
 
 def _give_up_questions(tx: Transaction, seq: int, now: int) -> None:

@@ -119,7 +119,7 @@ def hold(tx: Transaction, claim: Claim) -> None:
     Raises:
         LeaseLost: it does not.
     """
-    if tx.one(sql.RUN_HELD, claim.seq, claim.fence) is None:
+    if tx.one(sql.RUN_HELD, claim.seq, claim.fence, claim.session) is None:
         raise LeaseLost
 
 

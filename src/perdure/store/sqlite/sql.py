@@ -86,9 +86,8 @@ TOMBSTONE_DELETE: Final = "DELETE FROM tombstone WHERE id IN (SELECT value FROM 
 RUN_INSERT: Final = """
 INSERT INTO run (task_seq, handler, tenant, due_at, max_attempts, timeout_ms) VALUES (?, ?, ?, ?, ?, ?)"""
 
-# index: run's primary key. A released run keeps its last fence, but nobody holds it: both halves of the test are
-# needed.
-RUN_HELD: Final = "SELECT 1 FROM run WHERE task_seq = ? AND fence = ? AND session IS NOT NULL"
+# index: run's primary key. A released run keeps its last fence, but nobody holds it.
+RUN_HELD: Final = "SELECT 1 FROM run WHERE task_seq = ? AND fence = ? AND session = ?"
 
 # index: run's primary key
 RUN_MINDS: Final = "SELECT session IS NOT NULL, minds_cancel FROM run WHERE task_seq = ?"

@@ -8,6 +8,7 @@ inside: only there is known whether they count at all.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ from . import claims, clients, housekeeping, operators, outsiders, schema, share
 from .writer import Transaction, Writer
 
 __all__ = ["SQLiteStore"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -178,9 +178,9 @@ async def test_a_listener_hears_of_a_change_before_its_caller_returns_and_until_
 
 
 async def test_a_listener_may_unsubscribe_while_it_is_told(store: Store) -> None:
-    heard: list[Change] = []
+    heard: list[Change | None] = []
 
-    def once(change: Change) -> None:
+    def once(change: Change | None) -> None:
         heard.append(change)
         stop()
 

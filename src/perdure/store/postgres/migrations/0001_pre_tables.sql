@@ -115,7 +115,7 @@ CREATE TABLE perdure.tombstone (
     until     bigint NOT NULL
 );
 
-CREATE INDEX tombstone_until ON perdure.tombstone (until, id);
+CREATE INDEX tombstone_until ON perdure.tombstone (until);
 
 -- A row of `run` is written three times in its short life, and each claim would walk over what is left of the others. So
 -- these are cleaned up after so many dead rows, whatever the tables' size is, and without pauses.

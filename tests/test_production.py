@@ -1,0 +1,47 @@
+"""The statements of `docs/howto/production.md` do what the page says, in its order."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from perdure.store.postgres import PostgresStore, PostgresUpgrade
+from perdure.testing.postgresql import Cluster
+from tests.store.support import ADA, new_task
+from tests.wire.support import ROOT
+
+CREATE, GRANT, WATCH = re.findall(
+    r"```sql\n(.*?)```", (ROOT / "docs/howto/production.md").read_text("utf-8"), re.DOTALL
+)
+
+
+@pytest.fixture
+def roles(postgres: Cluster) -> Iterator[Cluster]:
+    """The database and the roles of the page, with a password."""
+    postgres.sql(CREATE)
+    postgres.sql("ALTER ROLE perdure_owner PASSWORD 'tables'; ALTER ROLE perdure PASSWORD 'rows'")
+    yield postgres
+    postgres.drop_database("perdure")
+    postgres.sql("DROP ROLE perdure; DROP ROLE perdure_owner")
+
+
+async def test_one_role_owns_the_tables_and_another_works_with_them(roles: Cluster) -> None:
+    owner = roles.url("perdure", user="perdure_owner", password="tables")
+    assert await PostgresUpgrade(owner).apply(post=True)
+    roles.sql(f"SET ROLE perdure_owner; {GRANT}", "perdure")
+    store = PostgresStore(roles.url("perdure", user="perdure", password="rows"))
+    await store.open()
+    try:
+        task = await store.create(new_task())
+        assert (await store.get(ADA, task.id)).id == task.id
+    finally:
+        await store.close()
+    later = "CREATE TABLE perdure.later (id bigint GENERATED ALWAYS AS IDENTITY, at bigint)"
+    roles.sql(f"SET ROLE perdure_owner; {later}", "perdure")
+    roles.sql("SET ROLE perdure; INSERT INTO perdure.later (at) VALUES (1); DELETE FROM perdure.later", "perdure")
+
+
+def test_the_queries_that_watch_can_be_asked(database: str, postgres: Cluster) -> None:
+    found = postgres.sql(WATCH, database.rpartition("/")[2])
+    assert "run|" in found
+    assert "tombstone|" in found
