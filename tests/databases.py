@@ -20,7 +20,8 @@ from tests.support import PATIENCE
 
 _TEMPLATE: Final = "migrated"
 _KEPT: Final = 8
-# Whoever was left within a transaction may hold locks; a pooler keeps the others. The numbers begin anew, so that a failure looks the same each time.
+# Whoever was left within a transaction may hold locks; a pooler keeps the others. The numbers begin anew, so that a
+# failure looks the same each time.
 _EMPTY: Final = "; ".join([
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'",

@@ -71,6 +71,7 @@ def test_a_short_storm_finds_nothing_and_leaves_nothing(
     assert not (tmp_path / "kept").exists()
 
 
+@pytest.mark.timeout(180)  # for the same reason
 @pytest.mark.parametrize(
     ("store", "how"), [("sqlite", signal.SIGINT), ("sqlite", signal.SIGTERM), ("postgresql", signal.SIGTERM)]
 )

@@ -175,12 +175,13 @@ async def test_the_first_connection_may_be_there_already(server: Server, changes
 
 
 async def test_a_job_that_is_at_fault_fails_alone(lanes: Lanes, server: Server, changes: list[Change]) -> None:
-    gate, _, tasks = await held(lanes, server, "a", "gate", "b", "nul \0", "c")
+    gate, _, tasks = await held(lanes, server, "a", "gate", "b", "nul \0", "c", "\ud800")
     gate.opened.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [each for each in results if isinstance(each, str)] == ["gate", "a", "b", "c"]
     assert isinstance(results[2], asyncpg.UniqueViolationError)  # no error that concerns the value: it is told as it is
-    assert isinstance(results[4], NotStorable)
+    assert isinstance(results[4], NotStorable)  # the server says so
+    assert isinstance(results[6], NotStorable)  # the driver does
     assert await server.notes() == ["a", "b", "c", "gate"]
     assert [change.task_id for change in changes] == ["gate", "a", "b", "c"]
     assert len(server.connections) == 1
@@ -195,11 +196,14 @@ async def test_what_a_verb_refuses_is_no_fault_of_the_batch(lanes: Lanes) -> Non
     assert isinstance(results[1], LeaseLost)
 
 
-async def test_an_error_of_our_own_that_is_raised_reaches_its_caller_as_it_is(lanes: Lanes) -> None:
+@pytest.mark.parametrize("error", [LeaseLost, ValueError])
+async def test_an_error_of_our_own_that_is_raised_reaches_its_caller_as_it_is(
+    lanes: Lanes, error: type[Exception]
+) -> None:
     async def refuse(connection: Connection, texts: Sequence[str]) -> list[Done]:
-        raise LeaseLost
+        raise error
 
-    with pytest.raises(LeaseLost):
+    with pytest.raises(error):
         await lanes.do(Kind(refuse), "one")
 
 

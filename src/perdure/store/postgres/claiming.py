@@ -109,19 +109,18 @@ class Claimant:
         return found
 
     async def _take(self, connection: Connection, wanted: Wanted, found: Found, clock: int | None) -> Done:
-        sheet, taken, promoted = Sheet(connection), _Taken(), ""
+        sheet, promoted = Sheet(connection), ""
         async with self.transactions.writing(connection):
             if found.timers:
                 promoted = await connection.execute(sql.RUN_PROMOTE, clock, PROMOTED)
                 found = await _look(connection, wanted, Sight(), clock) or Found()
             alive = await connection.fetchrow(sql.SESSION_ALIVE, clock, wanted.session_id)
-            if alive is not None:
-                sheet.now, fence = alive
-                self.unsure.setdefault(wanted.session_id, []).append(fence)
-                taken = await _take(sheet, wanted, found, fence)
-        self.unsure.pop(wanted.session_id, None)
-        if alive is None:
-            return Done(error=LeaseLost())
+            if alive is None:
+                return Done(error=LeaseLost())
+            sheet.now, fence = alive
+            self.unsure.setdefault(wanted.session_id, []).append(fence)
+            taken = await _take(sheet, wanted, found, fence)
+        del self.unsure[wanted.session_id]
         if promoted not in ("", f"UPDATE {PROMOTED}"):
             self.sight.promoted(sheet.now)
         for (handler, tenant), due_at in taken.last.items():

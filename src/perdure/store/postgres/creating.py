@@ -83,8 +83,9 @@ async def _create(
     for number, (new, _) in given.items():
         if number not in done:
             async with transactions.reading(connection):
-                if (known := await _known(connection, new, clock)) is not None:
-                    done[number] = known
+                known = await _known(connection, new, clock)
+            if known is not None:
+                done[number] = known
     return done
 
 

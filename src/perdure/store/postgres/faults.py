@@ -108,9 +108,7 @@ def retriable(error: BaseException) -> bool:
 
 def at_value(error: BaseException) -> bool:
     """Whether it is the value that is at fault: too large, or nothing that the column can hold."""
-    if isinstance(error, asyncpg.PostgresError):
-        return _code(error).startswith(("22", "54"))
-    return isinstance(error, asyncpg.DataError)
+    return isinstance(error, asyncpg.PostgresError) and _code(error).startswith(("22", "54"))
 
 
 def unusable(error: BaseException, target: Target) -> StoreUnusable | None:

@@ -240,9 +240,9 @@ class Lanes:
                 done = await self._attempts(connection, kind, [job.wish for job in jobs])
         except Exception as error:  # noqa: BLE001
             self._failed(error, kind, jobs, connection)
+            if isinstance(error, TimeoutError) or faults.moved(error):
+                self._doubtful |= self._connections
             if connection is not None:
-                if isinstance(error, TimeoutError) or faults.moved(error):
-                    self._doubtful |= self._connections
                 self._drop(connection)
                 connection = None
         else:

@@ -115,9 +115,10 @@ ENTRY_ALL: Final = f"SELECT task_seq, {_ENTRY} FROM perdure.entry WHERE task_seq
 
 # index: entry_pkey
 ENTRY_AT: Final = f"""
-SELECT task_seq, {_named("entry", _ENTRY)}
-FROM unnest($1::bigint[], $2::text[]) AS wanted (seq, at_place)
-JOIN perdure.entry AS entry ON task_seq = seq AND place = at_place AND task_seq = ANY($1::bigint[])"""  # noqa: S608
+SELECT found.* FROM unnest($1::bigint[], $2::text[]) AS wanted (seq, at_place)
+CROSS JOIN LATERAL (
+    SELECT task_seq, {_ENTRY} FROM perdure.entry WHERE task_seq = seq AND place = at_place OFFSET 0) AS found
+"""  # noqa: S608
 
 # index: event_pkey
 EVENT_ALL: Final = "SELECT at, kind, detail FROM perdure.event WHERE task_seq = $1 ORDER BY position"

@@ -65,11 +65,12 @@ _SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "10s",
     # Compiling would cost more than the short statements that are all there are here.
     "jit": "off",
-    # A plan is made once, often while a queue is empty and reading all of it costs nothing, and is kept while the queue
-    # grows by a hundred thousand. So each statement goes by its index from the beginning (`sql`).
+    # A plan is made once, for any values, often while a queue is empty and reading all of it costs nothing, and is kept
+    # while the queue grows by a hundred thousand. So each statement goes by its indexes from the beginning, and what
+    # comes as arrays is joined by hashing it: a nested loop over that would be quadratic in the size of a batch.
+    "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
+    "enable_nestloop": "off",
 }
 
 
