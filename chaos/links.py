@@ -34,6 +34,7 @@ class Link:
         self._clear.set()
         self._lag = 0.0
         self._deaf = False
+        self._signal: bytes | None = None
         self.asked = 0
         """How many times the process has sent something, also what did not arrive."""
         self.met = 0
@@ -84,14 +85,17 @@ class Link:
             self._lag = 0.0
 
     @asynccontextmanager
-    async def deaf(self) -> AsyncGenerator[None]:
-        """What the process asks for is done, and it does not hear so; at the end its connections break."""
-        self._deaf = True
+    async def deaf(self, signal: bytes = b"") -> AsyncGenerator[None]:
+        """From the next time that it says `signal` on, what the process asks for is done, and it does not hear so.
+
+        At the end its connections break.
+        """
+        self._signal = signal
         try:
             yield
         finally:
             self.cut()
-            self._deaf = False
+            self._deaf, self._signal = False, None
 
     # -- a connection --------------------------------------------------------------------------------------------------
 
@@ -126,6 +130,7 @@ class Link:
         with contextlib.suppress(OSError):
             while data := await source.read(_CHUNK):
                 self.asked += asking
+                self._deaf = self._deaf or (asking and self._signal is not None and self._signal in data)
                 self.met += bool(self._lag or self._deaf or not self._clear.is_set())
                 if self._lag:
                     await asyncio.sleep(self._lag)

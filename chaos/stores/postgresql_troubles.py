@@ -29,6 +29,8 @@ _TABLES: Final = ("task", "run", "session", "input", "entry")
 _LISTENS: Final = "query ILIKE 'LISTEN%' OR query LIKE '%pg_notify%' OR query = 'SELECT 1'"
 """The connection for hints, by the last that it said."""
 _PATIENCE: Final = 3.0
+_COMMITS: Final = 0.7
+"""How many of the answers that are lost are those to a COMMIT."""
 _TIMEOUTS: Final = 14.0
 """Seconds that are longer than any timeout of a process or of the server."""
 
@@ -209,9 +211,11 @@ class Troubles:
         async def met() -> bool:
             return link.met > before
 
-        async with link.deaf():
+        # In doubt is above all who has said COMMIT. Of a transaction that had only begun nothing is left.
+        async with link.deaf(b"COMMIT" if fault.size < _COMMITS else b""):
+            felt = await _soon(met)
             await asyncio.sleep(fault.span / 3)
-            return await _soon(met)
+        return felt
 
     async def _part(self, fault: Fault) -> bool:
         link = self._link(fault)

@@ -93,6 +93,18 @@ async def test_who_is_deaf_is_heard_and_cut_off() -> None:
     assert link.met
 
 
+async def test_who_is_to_be_deaf_after_a_word_hears_until_then() -> None:
+    async with linked() as (link, echo), called(link) as caller:
+        async with link.deaf(b"COMMIT"):
+            caller.say(b" BEGIN")
+            assert await caller.hear() == b" BEGIN"
+            assert link.met == 0
+            caller.say(b" COMMIT")
+            await eventually(lambda: echo.heard.endswith(b"COMMIT"), "it did not arrive")
+        assert await caller.hear() == b""
+    assert link.met
+
+
 async def test_all_connections_can_be_cut_and_others_be_made() -> None:
     async with linked() as (link, _):
         async with called(link) as one, called(link) as two:

@@ -17,7 +17,7 @@ from chaos.stores.base import Ground, Site
 from tests.support import eventually
 
 TABLES = ("task", "run", "session", "input", "entry")
-LOOK = "; ".join(f"SELECT count(*) FROM perdure.{table}" for table in TABLES)
+LOOK = "; ".join(["BEGIN", *(f"SELECT count(*) FROM perdure.{table}" for table in TABLES), "COMMIT"])
 PROMPT = 0.5
 
 
@@ -92,7 +92,7 @@ async def asking(ground: Ground) -> AsyncGenerator[Client]:
 async def test_whatever_is_done_is_felt_and_undone(prepared: Ground) -> None:
     for kind, trouble in prepared.troubles.items():
         async with asking(prepared) as client:
-            assert await trouble.inflict(Fault(0, kind, 0, 0.3, 0.9)), f"nobody felt it: {kind}"
+            assert await trouble.inflict(Fault(0, kind, 0, 0.3, 0.6)), f"nobody felt it: {kind}"
             before = client.answered
             await eventually(lambda: client.answered > before, f"it was not undone: {kind}")  # noqa: B023 - awaited here
     assert prepared.oddities() == []

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from perdure.domain.errors import TaskExpired, TaskNotFound
 from perdure.store.records import Record
 
-from . import finding, sql
+from . import finding
 from .finding import Sought
 from .lanes import Done
 from .sheet import Held, Named, Sheet
@@ -41,7 +41,7 @@ async def change_named(
     sheet = Sheet(connection)
     async with transactions.writing(connection):
         ids = {verb.id for verb in verbs}
-        await sheet.lock([seq for (seq,) in await connection.fetch(sql.SEQS, [*ids])], clock)
+        await sheet.lock_named(ids, clock)
         # What is over by now can't change any more, and is read without a lock; with its questions, if it has any.
         unlocked = await finding.by_id(connection, ids - {record.task.id for record in sheet.records.values()})
         sheet.records |= {task.seq: Record(task, None) for task in unlocked.values()}

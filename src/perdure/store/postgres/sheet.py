@@ -9,7 +9,7 @@ so one that refuses leaves nothing behind, and two that concern the same task se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -112,33 +112,23 @@ class Writes:
         self.events += more.events
 
     async def flush(self, connection: Connection) -> None:
-        """Write all of it; the runs first, as they were locked."""
-        await self._flush_runs(connection)
-        if self.tasks:
-            written = await connection.execute(sql.TASK_WRITE, *_columns(self.tasks.values()))
-            if written != f"UPDATE {len(self.tasks)}":
+        """Write all of it, in one round trip as a rule: what a verb changes is in several tables, or in the journal."""
+        runs = [_run_row(seq, run) for seq, run in self.runs.items() if run is not None]
+        over = [seq for seq, run in self.runs.items() if run is None]
+        entries = [row for row in self.entries.values() if row is not None]
+        if runs or over or self.tasks or self.inputs:
+            rows_ = (runs, 8), (self.tasks.values(), 10), (self.inputs.values(), 10), (entries, 7)
+            runs_, tasks, inputs_, entries_ = (_columns(each, width) for each, width in rows_)
+            written = await connection.fetchval(sql.FLUSH, *runs_, over, *tasks, *inputs_, *entries_)
+            if written != len(self.tasks):
                 raise IllegalTransition("A task whose run is locked is already over")
-        if self.inputs:
-            await connection.execute(sql.INPUT_WRITE, *_columns(self.inputs.values()))
-        await self._flush_entries(connection)
+        elif entries:
+            await connection.execute(sql.ENTRY_WRITE, *_columns(entries, 7))
+        gone = [key for key, row in self.entries.items() if row is None]
+        if gone:
+            await connection.execute(sql.ENTRY_UNDO, *_columns(gone, 2))
         if self.events:
             await self._flush_events(connection)
-
-    async def _flush_runs(self, connection: Connection) -> None:
-        changed = [_run_row(seq, run) for seq, run in self.runs.items() if run is not None]
-        over = [seq for seq, run in self.runs.items() if run is None]
-        if changed:
-            await connection.execute(sql.RUN_WRITE, *_columns(changed))
-        if over:
-            await connection.execute(sql.RUN_DELETE, over)
-
-    async def _flush_entries(self, connection: Connection) -> None:
-        changed = [row for row in self.entries.values() if row is not None]
-        gone = [key for key, row in self.entries.items() if row is None]
-        if changed:
-            await connection.execute(sql.ENTRY_WRITE, *_columns(changed))
-        if gone:
-            await connection.execute(sql.ENTRY_UNDO, *_columns(gone))
 
     async def _flush_events(self, connection: Connection) -> None:
         turns: dict[int, int] = {}
@@ -146,7 +136,7 @@ class Writes:
         for seq, event in self.events:
             turns[seq] = turns.get(seq, 0) + 1
             events.append((seq, turns[seq], event.at, event.kind.value, event.detail))
-        await connection.execute(sql.EVENT_WRITE, *_columns(events))
+        await connection.execute(sql.EVENT_WRITE, *_columns(events, 5))
         await connection.execute(sql.EVENT_FORGET, [*turns], KEPT)
 
 
@@ -163,10 +153,17 @@ class Sheet:
 
     async def lock(self, seqs: Iterable[int], clock: int | None) -> None:
         """Lock and load unfinished tasks; the others are left out."""
-        for row in await self.connection.fetch(sql.LOCK, clock, [*seqs]):
+        self._take_up(await self.connection.fetch(sql.LOCK, clock, [*seqs]))
+
+    def _take_up(self, locked: Iterable[Any]) -> None:
+        for row in locked:
             self.now = row[0]
             task = rows.task(row[11:])
             self.records[task.seq] = Record(task, Run(*row[1:11]))
+
+    async def lock_named(self, ids: Iterable[str], clock: int | None) -> None:
+        """The same for tasks that are known by their ids."""
+        self._take_up(await self.connection.fetch(sql.LOCK_NAMED, clock, [*ids]))
 
     async def lock_held(self, claims: Iterable[Claim], clock: int | None) -> None:
         """The same for tasks that the callers know, by their claims, as they were some time ago."""
@@ -185,7 +182,7 @@ class Sheet:
     async def load_entries(self, wanted: Sequence[tuple[int, str]], all_of: Sequence[int]) -> None:
         found: list[asyncpg.Record] = []
         if wanted:
-            found += await self.connection.fetch(sql.ENTRY_AT, *_columns(wanted))
+            found += await self.connection.fetch(sql.ENTRY_AT, *_columns(wanted, 2))
         if all_of:
             found += await self.connection.fetch(sql.ENTRY_ALL, all_of)
         for seq, entries in finding.grouped(found).items():
@@ -251,8 +248,8 @@ def _refreshed(known: Task, row: Sequence[Any]) -> Task:
 # -- rows to be written, in the order of the statements' arrays --------------------------------------------------------
 
 
-def _columns(rows_: Iterable[Sequence[Any]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows_, strict=True)]
+def _columns(rows_: Collection[Sequence[Any]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows_, strict=True)] if rows_ else [[]] * width
 
 
 def _task_row(task: Task) -> tuple[Any, ...]:

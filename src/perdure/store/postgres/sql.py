@@ -14,6 +14,7 @@ is joined is also told by itself which of its rows are meant (`= ANY`), though t
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from perdure.domain import policy
@@ -102,8 +103,10 @@ SELECT {_CLOCK} AS now, locked.* FROM (
     WHERE task_seq = ANY($2::bigint[]) AND seq = ANY($2::bigint[]) ORDER BY task_seq FOR UPDATE OF run, task) AS locked
 """  # noqa: S608
 
-# index: task_id_key
-SEQS: Final = "SELECT seq FROM perdure.task WHERE id = ANY($1::text[])"
+# index: task_id_key, then run_pkey and task_pkey. The same of tasks that are known by their ids.
+LOCK_NAMED: Final = LOCK.replace(
+    "ANY($2::bigint[])", "ANY(ARRAY(SELECT seq FROM perdure.task WHERE id = ANY($2::text[])))"
+)
 
 # index: input_pkey. Sorts: the questions of each task.
 INPUT_ALL: Final = f"""
@@ -168,6 +171,22 @@ ON CONFLICT (task_seq, place) DO UPDATE SET verb = excluded.verb, name = exclude
 ENTRY_UNDO: Final = """
 DELETE FROM perdure.entry AS entry USING unnest($1::bigint[], $2::text[]) AS gone (seq, at_place)
 WHERE task_seq = seq AND place = at_place AND task_seq = ANY($1::bigint[])"""
+
+
+def _after(count: int, statement: str) -> str:
+    """A statement as a part of another, which has so many parameters before it."""
+    return re.sub(r"\$(\d+)", lambda match: f"${int(match[1]) + count}", statement)
+
+
+# index: run_pkey, task_pkey, input_pkey and entry_pkey. Most of that in one round trip, of tables that were locked and
+# read before; how many tasks were written.
+FLUSH: Final = f"""
+WITH runs AS ({RUN_WRITE}),
+over AS ({_after(8, RUN_DELETE)}),
+tasks AS ({_after(9, TASK_WRITE)} RETURNING 1),
+inputs AS ({_after(19, INPUT_WRITE)}),
+entries AS ({_after(29, ENTRY_WRITE)})
+SELECT count(*) FROM tasks"""  # noqa: S608
 
 # index: event_pkey
 EVENT_WRITE: Final = """
