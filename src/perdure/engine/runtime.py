@@ -53,7 +53,7 @@ class Options:
     lease_ms: int = 30_000
     grace_ms: int = 10_000
     cleanup_ms: int = 10_000
-    poll_ms: int = 500
+    poll_ms: int = 450
     linger_ms: int = 300_000
     tombstone_ms: int = 86_400_000
 

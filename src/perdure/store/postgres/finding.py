@@ -83,6 +83,7 @@ async def recall(connection: Connection, owner: Owner, key: str, digest: str | N
 
 
 async def open_questions(connection: Connection, sought: Sought, clock: int | None) -> tuple[InputRequest, ...]:
+    """No snapshot: what is answered between the two reads is no longer open, and what was open is answered in vain."""
     (found,) = await find(connection, [sought], clock)
     if found.error is not None:
         raise found.error

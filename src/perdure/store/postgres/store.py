@@ -120,7 +120,7 @@ class PostgresStore:
 
     async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
         sought = Sought(owner, _sayable(task_id))
-        return await self._snapshot(
+        return await self._read(
             lambda connection: finding.open_questions(connection, sought, self._now()), self._looks
         )
 
