@@ -265,7 +265,7 @@ async def test_a_worker_that_is_stopped_before_it_serves_does_nothing(store: Sto
     assert (await claim_as_another(store)).attempt == 1
 
 
-@pytest.mark.parametrize("text", ["\ud800", "\0"])
+@pytest.mark.parametrize("text", ["\ud800", "\0"], ids=["surrogate", "null"])
 async def test_a_report_that_can_not_be_stored_fails_the_task_and_says_so(store: Store, text: str) -> None:
     async def work(run: Run, params: JSONObject) -> Outcome:
         await run.report(text)

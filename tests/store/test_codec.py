@@ -85,7 +85,7 @@ def test_a_refusal_carries_nothing_of_the_value() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["\ud800", "a\0b", "ü\0"])
+@pytest.mark.parametrize("text", ["\ud800", "a\0b", "ü\0"], ids=["surrogate", "null", "both"])
 def test_plain_text_is_text_that_every_store_can_hold(text: str) -> None:
     assert plain("Grüße 🦊") == "Grüße 🦊"
     with pytest.raises(NotStorable):

@@ -314,7 +314,7 @@ async def test_keys_are_any_text_that_stores_can_hold(tmp_path: Path) -> None:
         assert (await up.client.until(task_id))["result"]["structuredContent"] == {"result": keys}
 
 
-@pytest.mark.parametrize("key", ["\ud800", "\0"])
+@pytest.mark.parametrize("key", ["\ud800", "\0"], ids=["surrogate", "null"])
 async def test_a_key_that_no_store_takes_fails_the_task_and_nothing_is_asked(tmp_path: Path, key: str) -> None:
     async def tool(task: TaskContext) -> None:
         await task.ask({key: ListRoots()})

@@ -530,11 +530,10 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
         tasks.tool()(named)
 
 
-@pytest.mark.parametrize("name", ["re\0port", "\ud800"])
-def test_a_name_that_no_store_takes_is_refused_at_declaration(tmp_path: Path, name: str) -> None:
+def test_a_name_that_no_store_takes_is_refused_at_declaration(tmp_path: Path) -> None:
     tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
     with pytest.raises(ConfigurationError, match="valid Unicode"):
-        tasks.tool(name)(named)
+        tasks.tool("re\0port")(named)
 
 
 @pytest.mark.parametrize(("name", "words"), [("report@2", "a task tool's name has no '@'"), ("report", "^version is ")])

@@ -137,7 +137,7 @@ async def test_how_long_it_may_be_is_a_limit(tmp_path: Path, tools: Tools) -> No
         assert refused.error["message"].endswith("1 to 3 characters")
 
 
-@pytest.mark.parametrize("key", ["\ud800", "\0"])
+@pytest.mark.parametrize("key", ["\ud800", "\0"], ids=["surrogate", "null"])
 def test_a_key_that_no_store_takes_is_refused(key: str) -> None:
     """The middleware sees to the first where a request is of the modern era; this is for the others."""
     params = CallToolRequestParams.model_validate({"name": "hello", "_meta": {KEY: key}})
