@@ -24,9 +24,9 @@ demo: $(VENV)/.runtime ## a task that outlives a kill -9, in under a minute
 	@$(BIN)/perdure demo
 
 # A part of the suite (ARGS) does not reach every branch, so only the whole of it is asked to.
-test: $(VENV)/.dev ## the whole suite on two processes, demanding every branch of domain, store and engine
+test: $(VENV)/.dev ## the whole suite on three processes, demanding every branch of domain, store and engine
 	@mkdir -p build/coverage
-	$(BIN)/pytest -n 2 $(or $(ARGS),$(COVERAGE))
+	$(BIN)/pytest -n 3 $(or $(ARGS),$(COVERAGE))
 
 coverage: $(VENV)/.dev ## the same, and a page per module in build/coverage/html that shows the branches
 	@mkdir -p build/coverage

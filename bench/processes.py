@@ -10,11 +10,12 @@ import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Server", "serving"]
+__all__ = ["ROOT", "Server", "serving", "stop"]
 
 ROOT = Path(__file__).resolve().parents[1]
-_STOP_TIMEOUT = 20.0
+_STOP_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,11 @@ def serving(*arguments: str) -> Generator[Server]:
             sys.stderr.write(log.read(20_000))
             raise
         finally:
-            _stop(process)
+            stop(process)
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
+def stop(process: subprocess.Popen[Any]) -> None:
+    """End a process in order, or else by SIGKILL."""
     process.terminate()
     try:
         process.wait(_STOP_TIMEOUT)

@@ -25,13 +25,12 @@ from pydantic import BaseModel
 
 from perdure import TaskContext, Tasks
 
-from .processes import ROOT, Server
+from .processes import ROOT, Server, stop
 
 __all__ = ["Note", "notes", "replica"]
 
 _UP: Final = re.compile(rb"^perdure: (?:working for|serving .* on http://\S*:(\d+)/mcp$)", re.MULTILINE)
 _UP_WITHIN: Final = 60.0
-_STOP_WITHIN: Final = 30.0
 
 tasks = Tasks("sqlite:///tasks.db")
 mcp = tasks.server("bench", version="1", log_level="WARNING")
@@ -118,7 +117,7 @@ def replica(url: str, folder: Path, *command: str) -> Generator[Server]:
             sys.stderr.write(log.read(20_000))
             raise
         finally:
-            _stop(process)
+            stop(process)
 
 
 def _port(log: int, process: subprocess.Popen[bytes]) -> int:
@@ -129,11 +128,3 @@ def _port(log: int, process: subprocess.Popen[bytes]) -> int:
             raise RuntimeError("the replica did not begin")
         time.sleep(0.01)
     return int(up[1] or 0)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_WITHIN)
-    except subprocess.TimeoutExpired:
-        process.kill()

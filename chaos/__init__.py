@@ -2,7 +2,7 @@
 
     python -m chaos --store postgresql --minutes 10 --faults 200 [--seed N]
 
-Several `perdure serve` and `perdure worker` processes share one store: an SQLite file, or a PostgreSQL server. Clients
+Several `perdure serve` and `perdure worker` processes share one store: a SQLite file, or a PostgreSQL server. Clients
 create tasks over HTTP, poll them, answer what they ask and cancel some; other systems say how the work ended that tools
 handed over to them. A driver does to the processes and to their world whatever the seed says. When all has calmed down,
 the oracle compares what the clients were told, what the tools did, and what the store holds: three accounts, kept

@@ -18,6 +18,8 @@ import pytest
 from perdure.domain import lifecycle
 from perdure.domain.lifecycle import Kind
 from perdure.domain.model import Status
+from perdure.store import verbs
+from perdure.store.postgres import sql as postgres_sql
 from perdure.store.sqlite import shared, sql, writer
 
 __all__ = ["MUTANTS", "change", "rewrite"]
@@ -54,6 +56,11 @@ def fence() -> None:
     change(sql, "RUN_HELD", "fence = ?", "? IS NOT NULL")
 
 
+def fence_of_a_record() -> None:
+    """The same, where verbs work on records."""
+    rewrite(verbs, "held", "(run.session, run.fence) != (by.session, by.fence)", "run.session != by.session")
+
+
 def late_lock() -> None:
     """A transaction looks first, and takes the lock when it writes."""
     rewrite(writer, "_transaction", '"BEGIN IMMEDIATE"', '"BEGIN"')
@@ -75,6 +82,11 @@ def unguarded_row() -> None:
     change(sql, "TASK_UPDATE", " AND status NOT IN ('completed', 'failed', 'cancelled')", "")
 
 
+def unguarded_rows() -> None:
+    """The same, in a batch."""
+    change(postgres_sql, "FLUSH", " AND task.status IN ('working', 'input_required')", "")
+
+
 def arrow_out_of_an_end() -> None:
     """A task that is completed may fail."""
     if (arrow := (Status.COMPLETED, Kind.FAIL)) in lifecycle.TRANSITIONS:
@@ -84,7 +96,16 @@ def arrow_out_of_an_end() -> None:
 
 
 MUTANTS: Final[Mapping[str, Callable[[], None]]] = {
-    mutant.__name__: mutant for mutant in (fence, late_lock, task_first, unguarded_row, arrow_out_of_an_end)
+    mutant.__name__: mutant
+    for mutant in (
+        fence,
+        fence_of_a_record,
+        late_lock,
+        task_first,
+        unguarded_row,
+        unguarded_rows,
+        arrow_out_of_an_end,
+    )
 }
 
 

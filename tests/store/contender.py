@@ -26,6 +26,7 @@ class Contest(TypedDict):
     free: list[str]
     held: list[tuple[str, str, int]]
     """With the session and the fence, which both know."""
+    queued: list[str]
 
 
 class Gains(TypedDict):

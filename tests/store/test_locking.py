@@ -18,7 +18,6 @@ from typing import Final, cast
 
 import pytest
 
-from perdure.domain.model import Status
 from perdure.store.sqlite import SQLiteStore
 from perdure.testing import VirtualClock
 from perdure.testing.stores.support import (
@@ -36,10 +35,8 @@ from perdure.testing.stores.support import (
     waiting,
 )
 from tests.store.contender import Contest, Gains, contend
+from tests.store.contest import arranged, judge
 from tests.support import PATIENCE
-
-ROUNDS: Final = 25
-"""How often each thing is tried at once."""
 
 Verb = Callable[[], Awaitable[object]]
 
@@ -235,25 +232,7 @@ async def another_process(path: Path) -> AsyncGenerator[Contender]:
 async def test_two_who_do_the_same_at_once_are_both_served_and_one_of_them_wins(
     store: SQLiteStore, path: Path, another: Callable[[Path], AbstractAsyncContextManager[Contender]]
 ) -> None:
-    claims = [await parked(store) for _ in range(ROUNDS)]
-    held = [await running(store) for _ in range(ROUNDS)]
-    free = [await store.create(new_task()) for _ in range(ROUNDS)]
-    queued = [await store.create(new_task("queued")) for _ in range(ROUNDS)]
-    contest: Contest = {
-        "asked": [claim.task.id for claim in claims],
-        "free": [task.id for task in free],
-        "held": [(claim.task.id, claim.session, claim.fence) for claim in held],
-    }
+    contest = await arranged(store)
     async with another(path) as contender, asyncio.timeout(PATIENCE):
         mine, theirs = await asyncio.gather(contend(store, "one", contest), await contender(contest))
-    for claim in claims:
-        task = await store.get(ADA, claim.task.id)
-        assert (task.status, task.version) == (Status.WORKING, 3)
-        assert (await store.journal(claim)).questions["name"].response in ("one", "other")
-    for task in free:
-        assert (await store.get(ADA, task.id)).version == task.version + 1
-    for claim in held:
-        winner = "one" if claim.task.id in mine["finished"] else "other"
-        assert (await store.get(ADA, claim.task.id)).result == {"by": winner}
-    assert sorted(mine["finished"] + theirs["finished"]) == sorted(task_id for task_id, *_ in contest["held"])
-    assert sorted(mine["claimed"] + theirs["claimed"]) == sorted(task.id for task in queued)
+    await judge(store, contest, mine, theirs)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import secrets
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,7 @@ async def test_a_call_inside_the_request_lives_an_hour_at_most_and_its_handle_sa
 async def test_a_store_that_is_away_for_a_moment_costs_time_only(
     scene: Stage, tools: Tools, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, logger="perdure.engine.patience")
     call = asyncio.create_task(scene.client.call("gated", capabilities=NOTHING))
     await tools.entered.wait()
     await scene.store.close()

@@ -217,11 +217,11 @@ class Claim:
     """The right to run one task, as long as `fence` and `session` are those that the run carries.
 
     Fences come from one counter and only grow: a claim made later always has the larger one. Where a database was set
-    back (a backup restored, a standby promoted that had not everything) the counter was too; then the sessions, which
-    are made up at random, still tell two claims of the same fence apart. `at` is the store's time
-    of the claim, by which the run judges what has come due. `failures` counts the attempts that ended in an error and
-    `deaths` the workers that died holding the run; a parked task that comes back counts as neither. `deadline_at`: when
-    this run has to be over.
+    back (a backup restored, a standby promoted that had not everything) the counter was too; then the sessions, whose
+    ids are drawn at random, still tell two claims of the same fence apart. `at` is the store's time of the claim, by
+    which the run judges what has come due. `failures` counts the attempts that ended in an error and `deaths` the
+    workers that died holding the run; a parked task that comes back counts as neither. `deadline_at`: when this run has
+    to be over.
     """
 
     task: Task

@@ -80,7 +80,9 @@ class Assembly:
                 )
 
     def preflight(self) -> None:
-        """Open the store once, bring its schema up to date, and close it again. Not from within an event loop.
+        """Open the store once, which brings the schema of an embedded one up to date, and close it again.
+
+        Not from within an event loop.
 
         Raises:
             SystemExit: it can't be used; the message, one line, says why and what to do.

@@ -47,7 +47,7 @@ def named_store(url: str) -> Store:
 
 
 class _Refusal(MemoryStore):
-    """No store."""
+    """What stands where a store should. Nothing gets past its being opened, so nothing is ever kept in it."""
 
     def __init__(self, error: StoreUnusable) -> None:
         super().__init__()

@@ -15,7 +15,8 @@ import pytest
 from perdure.domain.errors import LeaseLost, NotStorable, StoreUnavailable
 from perdure.domain.model import Change, Status
 from perdure.store.postgres import lanes as module
-from perdure.store.postgres.lanes import Done, Kind, Lanes
+from perdure.store.postgres.jobs import Done, Kind
+from perdure.store.postgres.lanes import Lanes
 from perdure.store.postgres.url import Connection, parse
 from perdure.testing.postgresql import Cluster
 from tests.support import PATIENCE, eventually

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -36,18 +36,15 @@ from perdure.testing.stores.support import (
     both,
     hire,
     new_task,
-    parked,
     running,
     sleep,
     step,
 )
-from tests.store.contender import Contest, contend
+from tests.store.contender import contend
+from tests.store.contest import ROUNDS, arranged, judge
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("no_deadlocks")
-
-ROUNDS: Final = 25
-"""How often each thing is tried at once."""
 
 Refused = (IdempotencyKeyReused, InputKeyReused, LeaseLost, TaskExpired, TaskNotFound)
 """What one may hear who comes too late. Not that the store is unavailable: it never has to be."""
@@ -110,27 +107,9 @@ async def in_any_order(*verbs: Callable[[], Awaitable[Any]]) -> list[Any]:
 
 async def test_two_who_do_the_same_at_once_are_both_served_and_one_of_them_wins(two: list[PostgresStore]) -> None:
     store, other = two
-    claims = [await parked(store) for _ in range(ROUNDS)]
-    held = [await running(store) for _ in range(ROUNDS)]
-    free = [await store.create(new_task()) for _ in range(ROUNDS)]
-    queued = [await store.create(new_task("queued")) for _ in range(ROUNDS)]
-    contest: Contest = {
-        "asked": [claim.task.id for claim in claims],
-        "free": [task.id for task in free],
-        "held": [(claim.task.id, claim.session, claim.fence) for claim in held],
-    }
+    contest = await arranged(store)
     mine, theirs = await asyncio.gather(contend(store, "one", contest), contend(other, "other", contest))
-    for claim in claims:
-        task = await store.get(ADA, claim.task.id)
-        assert (task.status, task.version) == (Status.WORKING, 3)
-        assert (await store.journal(claim)).questions["name"].response in ("one", "other")
-    for task in free:
-        assert (await store.get(ADA, task.id)).version == task.version + 1
-    for claim in held:
-        winner = "one" if claim.task.id in mine["finished"] else "other"
-        assert (await store.get(ADA, claim.task.id)).result == {"by": winner}
-    assert sorted(mine["finished"] + theirs["finished"]) == sorted(claim.task.id for claim in held)
-    assert sorted(mine["claimed"] + theirs["claimed"]) == sorted(task.id for task in queued)
+    await judge(store, contest, mine, theirs)
 
 
 async def test_an_answer_that_comes_while_the_run_is_put_aside_again_is_not_slept_through(

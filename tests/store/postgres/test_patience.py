@@ -11,7 +11,8 @@ import pytest
 
 from perdure.domain.errors import StoreUnavailable
 from perdure.store.postgres import lanes, url
-from perdure.store.postgres.lanes import Done, Kind, Lanes
+from perdure.store.postgres.jobs import Done, Kind
+from perdure.store.postgres.lanes import Lanes
 from perdure.store.postgres.url import Connection
 from perdure.testing.postgresql import Cluster
 from tests.store.postgres.support import SECRET

@@ -12,44 +12,39 @@ from perdure.domain.errors import TaskExpired, TaskNotFound
 from perdure.store.records import Record
 
 from . import finding
+from .access import Access
 from .finding import Sought
-from .lanes import Done
+from .jobs import Done
 from .sheet import Held, Named, Sheet
-from .transactions import Transactions
-from .url import Connection
 
 __all__ = ["change_held", "change_named"]
 
 
-async def change_held(
-    transactions: Transactions, connection: Connection, verbs: Sequence[Held], clock: int | None
-) -> list[Done]:
+async def change_held(access: Access, verbs: Sequence[Held]) -> list[Done]:
     """Verbs on tasks that are claimed."""
-    sheet = Sheet(connection)
-    async with transactions.writing(connection):
-        await sheet.lock_held((verb.claim for verb in verbs), clock)
+    sheet = Sheet(access)
+    async with access.writing():
+        await sheet.lock_held(verb.claim for verb in verbs)
         await sheet.load_for((verb.claim.seq, verb) for verb in verbs)
         done = [sheet.run(verb.claim.seq, verb.act) for verb in verbs]
         await sheet.flush()
     return done
 
 
-async def change_named(
-    transactions: Transactions, connection: Connection, verbs: Sequence[Named], clock: int | None
-) -> list[Done]:
+async def change_named(access: Access, verbs: Sequence[Named]) -> list[Done]:
     """Verbs on tasks that are known by their ids."""
-    sheet = Sheet(connection)
-    async with transactions.writing(connection):
+    sheet = Sheet(access)
+    async with access.writing():
         ids = {verb.id for verb in verbs}
-        await sheet.lock_named(ids, clock)
+        await sheet.lock_named(ids)
         # What is over by now can't change any more, and is read without a lock; with its questions, if it has any.
-        unlocked = await finding.by_id(connection, ids - {record.task.id for record in sheet.records.values()})
+        unlocked = await finding.by_id(access, ids - {record.task.id for record in sheet.records.values()})
         sheet.records |= {task.seq: Record(task, None) for task in unlocked.values()}
         seqs = {record.task.id: seq for seq, record in sheet.records.items()}
         await sheet.load_for((seqs[verb.id], verb) for verb in verbs if verb.id in seqs)
         done = [_run(sheet, seqs.get(verb.id), verb) for verb in verbs]
         await sheet.flush()
-        return await _tell_expired(connection, verbs, done, clock)
+        return await _tell_expired(access, verbs, done)
 
 
 def _run(sheet: Sheet, seq: int | None, verb: Named) -> Done:
@@ -58,13 +53,11 @@ def _run(sheet: Sheet, seq: int | None, verb: Named) -> Done:
     return sheet.run(-1 if seq is None or strange else seq, verb.act)
 
 
-async def _tell_expired(
-    connection: Connection, verbs: Sequence[Named], done: Sequence[Done], clock: int | None
-) -> list[Done]:
+async def _tell_expired(access: Access, verbs: Sequence[Named], done: Sequence[Done]) -> list[Done]:
     """What was purged a while ago is not just unknown to its owner."""
     sought = [
         Sought(verb.owner, verb.id) if verb.owner is not None and isinstance(each.error, TaskNotFound) else None
         for verb, each in zip(verbs, done, strict=True)
     ]
-    buried = await finding.expired(connection, [each for each in sought if each is not None], clock)
+    buried = await finding.expired(access, [each for each in sought if each is not None])
     return [Done(error=TaskExpired()) if one in buried else each for one, each in zip(sought, done, strict=True)]

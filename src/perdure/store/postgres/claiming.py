@@ -24,11 +24,10 @@ from perdure.store.base import PROMOTED
 from perdure.store.records import Record, Run
 
 from . import sql
-from .lanes import Done
+from .access import Access
+from .jobs import Done
 from .sheet import Sheet, unfinished
 from .sight import EVERYTHING, Sight
-from .transactions import Transactions
-from .url import Connection
 
 __all__ = ["Claimant", "Wanted", "plan", "round_by_round"]
 
@@ -75,46 +74,45 @@ _Order = list[tuple[str, list[str]]]
 class Claimant:
     """Claims on behalf of this process. `unsure`: fences of claims of which nobody knows whether they were made."""
 
-    transactions: Transactions
     sight: Sight = field(default_factory=Sight)
     unsure: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
-    async def claim(self, connection: Connection, wanted: Sequence[Wanted], clock: int | None) -> list[Done]:
+    async def claim(self, access: Access, wanted: Sequence[Wanted]) -> list[Done]:
         """Claims, as one where they ask for runs of the same handlers."""
         done: list[Done] = []
         for _, alike in groupby(wanted, key=Wanted.kind):
             wishes = [*alike]
-            got = await self._claim(connection, _sum(wishes), clock)
+            got = await self._claim(access, _sum(wishes))
             done += [got] if len(wishes) == 1 else _dealt(got, wishes)
         return done
 
-    async def _claim(self, connection: Connection, wanted: Wanted, clock: int | None) -> Done:
-        await self._give_back(connection, wanted.session_id, clock)
-        async with self.transactions.reading(connection):
-            found = await self._look(connection, wanted, clock)
+    async def _claim(self, access: Access, wanted: Wanted) -> Done:
+        await self._give_back(access, wanted.session_id)
+        async with access.reading():
+            found = await self._look(access, wanted)
         if found is None:
             return Done(error=LeaseLost())
         if not found.timers and not found.ready:
             return Done(())
-        return await self._take(connection, wanted, found, clock)
+        return await self._take(access, wanted, found)
 
-    async def _look(self, connection: Connection, wanted: Wanted, clock: int | None) -> Found | None:
+    async def _look(self, access: Access, wanted: Wanted) -> Found | None:
         """What there is to claim: what is known to be there, and at times whatever else is. None: the lease is lost."""
-        found = await _look(connection, wanted, self.sight, clock)
+        found = await _look(access, wanted, self.sight)
         enough = found is not None and _wants_no_more(wanted, found.ready)
         if found is not None and self.sight.worth_a_full_look(enough=enough):
             started = self.sight.clock()
-            found = await _look(connection, wanted, Sight(), clock)
+            found = await _look(access, wanted, Sight())
             self.sight.looked(started)
         return found
 
-    async def _take(self, connection: Connection, wanted: Wanted, found: Found, clock: int | None) -> Done:
-        sheet, promoted = Sheet(connection), ""
-        async with self.transactions.writing(connection):
+    async def _take(self, access: Access, wanted: Wanted, found: Found) -> Done:
+        sheet, promoted = Sheet(access), ""
+        async with access.writing():
             if found.timers:
-                promoted = await connection.execute(sql.RUN_PROMOTE, clock, PROMOTED)
-                found = await _look(connection, wanted, Sight(), clock) or Found()
-            alive = await connection.fetchrow(sql.SESSION_ALIVE, clock, wanted.session_id)
+                promoted = await access.connection.execute(sql.RUN_PROMOTE, access.clock, PROMOTED)
+                found = await _look(access, wanted, Sight()) or Found()
+            alive = await access.connection.fetchrow(sql.SESSION_ALIVE, access.clock, wanted.session_id)
             if alive is None:
                 return Done(error=LeaseLost())
             sheet.now, fence = alive
@@ -128,16 +126,16 @@ class Claimant:
         changes = [change for each in sheet.records.values() for change in each.changes]
         return Done(tuple(taken.claims), changes=changes)
 
-    async def _give_back(self, connection: Connection, session_id: str, clock: int | None) -> None:
+    async def _give_back(self, access: Access, session_id: str) -> None:
         fences = self.unsure.get(session_id)
         if not fences:
             return
-        async with self.transactions.writing(connection):
-            sheet = Sheet(connection)
+        async with access.writing():
+            sheet = Sheet(access)
             # The server may not have come to that COMMIT yet, and what it has not committed can't be seen.
-            await connection.execute(sql.SESSION_ALONE, session_id)
-            found = await connection.fetch(sql.RUN_ORPHANED, session_id, fences)
-            await sheet.lock([seq for (seq,) in found], clock)
+            await access.connection.execute(sql.SESSION_ALONE, session_id)
+            found = await access.connection.fetch(sql.RUN_ORPHANED, session_id, fences)
+            await sheet.lock([seq for (seq,) in found])
             for seq, record in list(sheet.records.items()):
                 if record.run is not None and record.run.session == session_id and record.run.fence in fences:
                     sheet.run(seq, lambda task, now: verbs.give_back(*unfinished(task), now))
@@ -163,14 +161,15 @@ def _dealt(got: Done, wishes: Sequence[Wanted]) -> list[Done]:
     ]
 
 
-async def _look(connection: Connection, wanted: Wanted, sight: Sight, clock: int | None) -> Found | None:
+async def _look(access: Access, wanted: Wanted, sight: Sight) -> Found | None:
     """What a look from where `sight` says finds. None: the session is gone, or its lease has lapsed."""
     most = {demand.handler: min(demand.limit, wanted.limit) for demand in wanted.demands}
     counts = [(handler, count) for handler, count in most.items() if count > 0]
     gaps, known = [*sight.gaps(counts)], [*sight.known(counts)]
     given = (*_columns(gaps, 4), *_columns(known, 4), sight.timers)
     timers, ready = None, Ready()
-    for handler, tenant, count in await connection.fetch(sql.CLAIM_LOOK, clock, wanted.session_id, *given):
+    rows_ = await access.connection.fetch(sql.CLAIM_LOOK, access.clock, wanted.session_id, *given)
+    for handler, tenant, count in rows_:
         if tenant is None:
             timers = count
         elif count:
@@ -255,7 +254,7 @@ async def _take(sheet: Sheet, wanted: Wanted, found: Found, fence: int) -> _Take
     planned = [(*key, share, found.since.get(key, EVERYTHING)) for key, share in shares.items()]
     given = (*_columns(planned, 4), wanted.session_id, fence, sheet.now)
     by_turn: dict[tuple[str, str], list[Any]] = {}
-    for row in sorted(await sheet.connection.fetch(sql.RUN_CLAIM, *given), key=lambda row: (row[0], row[12])):
+    for row in sorted(await sheet.access.connection.fetch(sql.RUN_CLAIM, *given), key=lambda row: (row[0], row[12])):
         by_turn.setdefault((row[2], row[14]), []).append(row)
     in_turn = [
         row

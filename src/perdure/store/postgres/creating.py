@@ -17,10 +17,9 @@ from perdure.store.codec import encode, plain
 from perdure.store.records import Record
 
 from . import finding, sql
+from .access import Access
 from .finding import Sought
-from .lanes import Done
-from .transactions import Transactions
-from .url import Connection
+from .jobs import Done
 
 __all__ = ["create", "row"]
 
@@ -56,34 +55,30 @@ def row(new: NewTask) -> Row:
     )
 
 
-async def create(
-    transactions: Transactions, connection: Connection, given: Sequence[tuple[NewTask, Row]], clock: int | None
-) -> list[Done]:
+async def create(access: Access, given: Sequence[tuple[NewTask, Row]]) -> list[Done]:
     done: dict[int, Done] = {}
     for _ in range(_TRIES):
         left = {number: each for number, each in enumerate(given) if number not in done}
         if not left:
             break
-        done |= await _create(transactions, connection, left, clock)
+        done |= await _create(access, left)
     return [done.get(number, Done(error=StoreUnavailable())) for number in range(len(given))]
 
 
-async def _create(
-    transactions: Transactions, connection: Connection, given: dict[int, tuple[NewTask, Row]], clock: int | None
-) -> dict[int, Done]:
+async def _create(access: Access, given: dict[int, tuple[NewTask, Row]]) -> dict[int, Done]:
     """Make those that can be made, and find the others; without those that are neither."""
     # The same id twice in one batch is the same call twice: the second finds what the first has made.
     first: dict[str, tuple[int, NewTask, Row]] = {}
     for number, (new, row) in _in_order(given):
         first.setdefault(new.id, (number, new, row))
-    async with transactions.reading(connection):
+    async with access.reading():
         columns = zip(*(row for _, _, row in first.values()), strict=True)
-        made = await connection.fetch(sql.TASK_CREATE, clock, *map(list, columns))
+        made = await access.connection.fetch(sql.TASK_CREATE, access.clock, *map(list, columns))
     done = {first[id_][0]: _made(first[id_][1], seq, now) for id_, seq, now in made}
     for number, (new, _) in given.items():
         if number not in done:
-            async with transactions.reading(connection):
-                known = await _known(connection, new, clock)
+            async with access.reading():
+                known = await _known(access, new)
             if known is not None:
                 done[number] = known
     return done
@@ -105,16 +100,16 @@ def _made(new: NewTask, seq: int, now: int) -> Done:
     return Done(task.task, changes=task.changes)
 
 
-async def _known(connection: Connection, new: NewTask, clock: int | None) -> Done | None:
+async def _known(access: Access, new: NewTask) -> Done | None:
     """The task that stands there already: under the id in the first place, since that is this very call again."""
     try:
-        if await finding.by_id(connection, [new.id]):
-            (found,) = await finding.find(connection, [Sought(new.owner, new.id)], clock)
+        if await finding.by_id(access, [new.id]):
+            (found,) = await finding.find(access, [Sought(new.owner, new.id)])
             # Gone in between, or somebody else's: which of the two, the next look tells.
-            return found if found.error is None or await finding.by_id(connection, [new.id]) else None
+            return found if found.error is None or await finding.by_id(access, [new.id]) else None
         task: Task | None = None
         if new.key is not None:
-            task = await finding.recall(connection, new.owner, new.key, new.digest)
+            task = await finding.recall(access, new.owner, new.key, new.digest)
         return None if task is None else Done(task)
     except PerdureError as error:
         return Done(error=error)

@@ -17,7 +17,7 @@ from perdure.domain.errors import StoreUnusable
 
 from .url import Target
 
-__all__ = ["at_value", "moved", "passes", "retriable", "unusable"]
+__all__ = ["READ_ONLY", "at_value", "moved", "passes", "retriable", "unusable"]
 
 _PASSING_CLASSES: Final = (
     "08",  # the connection

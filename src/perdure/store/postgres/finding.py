@@ -19,8 +19,8 @@ from perdure.store import rows
 from perdure.store.codec import decode_object
 
 from . import sql
-from .lanes import Done
-from .url import Connection
+from .access import Access
+from .jobs import Done
 
 __all__ = [
     "Sought",
@@ -47,34 +47,35 @@ class Sought:
     id: str
 
 
-async def find(connection: Connection, sought: Sequence[Sought], clock: int | None) -> list[Done]:
+async def find(access: Access, sought: Sequence[Sought]) -> list[Done]:
     """The tasks as they are now, with their outstanding inputs; an error for each that is not there for its owner."""
-    found = {task.id: task for task in map(_task, await connection.fetch(sql.TASK_FIND, [each.id for each in sought]))}
+    found = await by_id(access, [each.id for each in sought])
     mine = [found.get(each.id) for each in sought]
     mine = [task if task and task.owner == each.owner else None for each, task in zip(sought, mine, strict=True)]
     missing = [each for each, task in zip(sought, mine, strict=True) if task is None]
-    buried = await expired(connection, missing, clock)
+    buried = await expired(access, missing)
     return [
         Done(task) if task is not None else Done(error=TaskExpired() if each in buried else TaskNotFound())
         for each, task in zip(sought, mine, strict=True)
     ]
 
 
-async def expired(connection: Connection, missing: Collection[Sought], clock: int | None) -> set[Sought]:
+async def expired(access: Access, missing: Collection[Sought]) -> set[Sought]:
     """Those that were this owner's and were purged a while ago."""
     if not missing:
         return set()
-    graves = await connection.fetch(sql.TOMBSTONE_FIND, clock, [each.id for each in missing])
+    graves = await access.connection.fetch(sql.TOMBSTONE_FIND, access.clock, [each.id for each in missing])
     return {Sought(Owner(tenant, principal), id_) for id_, tenant, principal in graves} & set(missing)
 
 
-async def by_id(connection: Connection, ids: Collection[str]) -> dict[str, Task]:
+async def by_id(access: Access, ids: Collection[str]) -> dict[str, Task]:
     """Tasks, whoever's they are."""
-    return {task.id: task for task in map(_task, await connection.fetch(sql.TASK_FIND, ids))} if ids else {}
+    found = await access.connection.fetch(sql.TASK_FIND, ids) if ids else []
+    return {task.id: task for task in map(_task, found)}
 
 
-async def recall(connection: Connection, owner: Owner, key: str, digest: str | None) -> Task | None:
-    row = await connection.fetchrow(sql.TASK_RECALL, owner.tenant, owner.principal, key)
+async def recall(access: Access, owner: Owner, key: str, digest: str | None) -> Task | None:
+    row = await access.connection.fetchrow(sql.TASK_RECALL, owner.tenant, owner.principal, key)
     if row is None:
         return None
     if row[0] != digest:
@@ -82,59 +83,61 @@ async def recall(connection: Connection, owner: Owner, key: str, digest: str | N
     return _task(row[1:])
 
 
-async def open_questions(connection: Connection, sought: Sought, clock: int | None) -> tuple[InputRequest, ...]:
+async def open_questions(access: Access, sought: Sought) -> tuple[InputRequest, ...]:
     """No snapshot: what is answered between the two reads is no longer open, and what was open is answered in vain."""
-    (found,) = await find(connection, [sought], clock)
+    (found,) = await find(access, [sought])
     if found.error is not None:
         raise found.error
     task: Task = found.value
     if task.status.terminal:
         return ()
-    return inputs.outstanding((await questions_of(connection, [task.seq])).get(task.seq, {}))
+    return inputs.outstanding((await questions_of(access, [task.seq])).get(task.seq, {}))
 
 
-async def questions_of(connection: Connection, seqs: Sequence[int]) -> dict[int, dict[str, InputRequest]]:
+async def questions_of(access: Access, seqs: Sequence[int]) -> dict[int, dict[str, InputRequest]]:
     """All that tasks ever asked, by their numbers."""
-    found = grouped(await connection.fetch(sql.INPUT_ALL, seqs))
+    found = grouped(await access.connection.fetch(sql.INPUT_ALL, seqs))
     return {seq: dict(rows.questions(questions)) for seq, questions in found.items()}
 
 
-async def journals(connection: Connection, seqs: Sequence[int]) -> list[Journal]:
+async def journals(access: Access, seqs: Sequence[int]) -> list[Journal]:
     """What tasks have on record.
 
     The entries first, so that a question which one of them led to is not missed; what comes later is news.
     """
-    entries = grouped(await connection.fetch(sql.ENTRY_ALL, seqs))
-    questions = await questions_of(connection, seqs)
+    entries = grouped(await access.connection.fetch(sql.ENTRY_ALL, seqs))
+    questions = await questions_of(access, seqs)
     return [Journal(rows.entries(entries.get(seq, ())), questions.get(seq, {})) for seq in seqs]
 
 
-async def sessions(connection: Connection, clock: int | None) -> tuple[tuple[Session, bool], ...]:
-    found = await connection.fetch(sql.SESSION_ALL, clock)
+async def sessions(access: Access) -> tuple[tuple[Session, bool], ...]:
+    found = await access.connection.fetch(sql.SESSION_ALL, access.clock)
     return tuple((Session(id_, expires_at, decode_object(info)), lapsed) for id_, expires_at, info, lapsed in found)
 
 
 # -- what operators ask ------------------------------------------------------------------------------------------------
 
 
-async def inspect(connection: Connection, task_id: str) -> Inspection:
-    task = (await by_id(connection, [task_id])).get(task_id)
+async def inspect(access: Access, task_id: str) -> Inspection:
+    task = (await by_id(access, [task_id])).get(task_id)
     if task is None:
         raise TaskNotFound
-    run = await connection.fetchrow(sql.RUN_STATE, task.seq)
-    events = rows.events(await connection.fetch(sql.EVENT_ALL, task.seq))
-    (journal,) = await journals(connection, [task.seq])
+    run = await access.connection.fetchrow(sql.RUN_STATE, task.seq)
+    events = rows.events(await access.connection.fetch(sql.EVENT_ALL, task.seq))
+    (journal,) = await journals(access, [task.seq])
     return Inspection(task, None if run is None else rows.run_state(run), journal, events)
 
 
-async def loads(connection: Connection, clock: int | None) -> tuple[Load, ...]:
-    return tuple(rows.load(row[1:], row[0]) for row in await connection.fetch(sql.RUN_QUEUES, clock))
+async def loads(access: Access) -> tuple[Load, ...]:
+    found = await access.connection.fetch(sql.RUN_QUEUES, access.clock)
+    return tuple(rows.load(row[1:], row[0]) for row in found)
 
 
-async def backlog(connection: Connection, most: int, tenant: str | None, clock: int | None) -> dict[str, int]:
+async def backlog(access: Access, most: int, tenant: str | None) -> dict[str, int]:
     if tenant is None:
-        return {row[0]: row[1] for row in await connection.fetch(sql.RUN_BACKLOG, clock, most)}
-    count = await connection.fetchval(sql.RUN_BACKLOG_OF, clock, most, tenant)
+        found = await access.connection.fetch(sql.RUN_BACKLOG, access.clock, most)
+        return {row[0]: row[1] for row in found}
+    count = await access.connection.fetchval(sql.RUN_BACKLOG_OF, access.clock, most, tenant)
     return {tenant: count} if count else {}
 
 

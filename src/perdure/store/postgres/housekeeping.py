@@ -18,67 +18,62 @@ from perdure.store.codec import encode
 from perdure.store.records import Record
 
 from . import sql
-from .lanes import Done
+from .access import Access
+from .jobs import Done
 from .sheet import Act, Sheet, unfinished
-from .transactions import Transactions
-from .url import Connection
 
 __all__ = ["close_session", "expire", "free_overdue", "open_session", "purge", "renew", "take_over"]
 
 
-async def open_session(connection: Connection, lease_ms: int, info: JSONObject, clock: int | None) -> Session:
+async def open_session(access: Access, lease_ms: int, info: JSONObject) -> Session:
     session_id = secrets.token_hex(8)
-    expires_at = await connection.fetchval(sql.SESSION_OPEN, clock, session_id, lease_ms, encode(info))
+    expires_at = await access.connection.fetchval(sql.SESSION_OPEN, access.clock, session_id, lease_ms, encode(info))
     return Session(session_id, expires_at, info)
 
 
-async def renew(connection: Connection, session_id: str, lease_ms: int, clock: int | None) -> Renewal:
-    if await connection.execute(sql.SESSION_RENEW, clock, session_id, lease_ms) == "UPDATE 0":
+async def renew(access: Access, session_id: str, lease_ms: int) -> Renewal:
+    if await access.connection.execute(sql.SESSION_RENEW, access.clock, session_id, lease_ms) == "UPDATE 0":
         raise LeaseLost
-    return Renewal(frozenset(seq for (seq,) in await connection.fetch(sql.RUN_CANCELLED, session_id)))
+    return Renewal(frozenset(seq for (seq,) in await access.connection.fetch(sql.RUN_CANCELLED, session_id)))
 
 
-async def close_session(transactions: Transactions, connection: Connection, session_id: str, clock: int | None) -> Done:
-    sheet = Sheet(connection)
-    async with transactions.writing(connection):
-        await connection.execute(sql.SESSION_DELETE, session_id)
-        await _lock_of(sheet, [session_id], clock)
+async def close_session(access: Access, session_id: str) -> Done:
+    sheet = Sheet(access)
+    async with access.writing():
+        await access.connection.execute(sql.SESSION_DELETE, session_id)
+        await _lock_of(sheet, [session_id])
         done = _on_each(sheet, sheet.records, _give_back)
         await sheet.flush()
     return done
 
 
-async def take_over(
-    transactions: Transactions, connection: Connection, gone: Collection[str], keep: Collection[str], clock: int | None
-) -> Done:
-    sheet = Sheet(connection)
-    async with transactions.writing(connection):
-        dead = [id_ for (id_,) in await connection.fetch(sql.SESSION_DELETE_DEAD, clock, [*gone], [*keep])]
-        if dead:
-            await _lock_of(sheet, dead, clock)
+async def take_over(access: Access, gone: Collection[str], keep: Collection[str]) -> Done:
+    sheet = Sheet(access)
+    async with access.writing():
+        lapsed = await access.connection.fetch(sql.SESSION_DELETE_DEAD, access.clock, [*gone], [*keep])
+        if dead := [id_ for (id_,) in lapsed]:
+            await _lock_of(sheet, dead)
         done = _on_each(sheet, sheet.records, _bury(timeline.died))
         await sheet.flush()
     return done
 
 
-async def _lock_of(sheet: Sheet, sessions: Collection[str], clock: int | None) -> None:
+async def _lock_of(sheet: Sheet, sessions: Collection[str]) -> None:
     """Lock the runs that sessions hold. They are deleted by now, so that no claim can add to these."""
-    held = await sheet.connection.fetch(sql.RUN_OF_SESSIONS, [*sessions])
-    await sheet.lock([seq for (seq,) in held], clock)
+    held = await sheet.access.connection.fetch(sql.RUN_OF_SESSIONS, [*sessions])
+    await sheet.lock([seq for (seq,) in held])
     for seq, record in list(sheet.records.items()):
         if record.run is None or record.run.session not in sessions:  # its worker was just about to give it back
             del sheet.records[seq]
 
 
-async def free_overdue(
-    transactions: Transactions, connection: Connection, limit: int, late_ms: int, clock: int | None
-) -> Done:
-    late = await connection.fetch(sql.RUN_LATE, clock, limit, late_ms)
+async def free_overdue(access: Access, limit: int, late_ms: int) -> Done:
+    late = await access.connection.fetch(sql.RUN_LATE, access.clock, limit, late_ms)
     if not late:
         return Done(0)
-    sheet = Sheet(connection)
-    async with transactions.writing(connection):
-        await sheet.lock([seq for (seq,) in late], clock)
+    sheet = Sheet(access)
+    async with access.writing():
+        await sheet.lock([seq for (seq,) in late])
         overdue = (seq for (seq,) in late if _overran(sheet.records.get(seq), sheet.now - late_ms))
         done = _on_each(sheet, overdue, _bury(timeline.overran))
         await sheet.flush()
@@ -90,13 +85,13 @@ def _overran(record: Record | None, instant: int) -> bool:
     return deadline_at is not None and deadline_at < instant
 
 
-async def expire(transactions: Transactions, connection: Connection, limit: int, clock: int | None) -> Done:
-    overdue = await connection.fetch(sql.TASK_OVERDUE, clock, limit)
+async def expire(access: Access, limit: int) -> Done:
+    overdue = await access.connection.fetch(sql.TASK_OVERDUE, access.clock, limit)
     if not overdue:
         return Done(0)
-    sheet = Sheet(connection)
-    async with transactions.writing(connection):
-        await sheet.lock([seq for (seq,) in overdue], clock)
+    sheet = Sheet(access)
+    async with access.writing():
+        await sheet.lock([seq for (seq,) in overdue])
         expired = (seq for (seq,) in overdue if _expired(sheet.records.get(seq), sheet.now))
         done = _on_each(sheet, expired, _expire)
         await sheet.flush()
@@ -108,18 +103,16 @@ def _expired(record: Record | None, now: int) -> bool:
     return expires_at is not None and expires_at <= now
 
 
-async def purge(
-    transactions: Transactions, connection: Connection, limit: int, linger_ms: int, tombstone_ms: int, clock: int | None
-) -> Done:
-    async with transactions.writing(connection):
-        await connection.execute(sql.TOMBSTONE_PURGE, clock, limit)
-        gone = await connection.fetch(sql.TASK_PURGE, clock, limit, linger_ms)
+async def purge(access: Access, limit: int, linger_ms: int, tombstone_ms: int) -> Done:
+    async with access.writing():
+        await access.connection.execute(sql.TOMBSTONE_PURGE, access.clock, limit)
+        gone = await access.connection.fetch(sql.TASK_PURGE, access.clock, limit, linger_ms)
         if gone:
             seqs, ids, tenants, principals, nows = zip(*gone, strict=True)
             until = [now + tombstone_ms for now in nows]
-            await connection.execute(sql.TOMBSTONE_WRITE, ids, tenants, principals, until)
+            await access.connection.execute(sql.TOMBSTONE_WRITE, ids, tenants, principals, until)
             for statement in (sql.INPUT_DELETE, sql.ENTRY_DELETE, sql.EVENT_DELETE):
-                await connection.execute(statement, seqs)
+                await access.connection.execute(statement, seqs)
     return Done(len(gone))
 
 

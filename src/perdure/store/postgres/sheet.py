@@ -25,7 +25,8 @@ from perdure.store.codec import encode, plain
 from perdure.store.records import Record, Run
 
 from . import finding, sql
-from .lanes import Done
+from .access import Access
+from .jobs import Done
 from .url import Connection
 
 __all__ = ["EVERYTHING", "Act", "Held", "Named", "Sheet", "Verb", "Writes", "unfinished"]
@@ -144,16 +145,16 @@ class Writes:
 class Sheet:
     """Locked records by number, and the time at which they were locked."""
 
-    connection: Connection
+    access: Access
     now: int = 0
     records: dict[int, Record] = field(default_factory=dict[int, Record])
     writes: Writes = field(default_factory=Writes)
 
     # -- loading -------------------------------------------------------------------------------------------------------
 
-    async def lock(self, seqs: Iterable[int], clock: int | None) -> None:
+    async def lock(self, seqs: Iterable[int]) -> None:
         """Lock and load unfinished tasks; the others are left out."""
-        self._take_up(await self.connection.fetch(sql.LOCK, clock, [*seqs]))
+        self._take_up(await self.access.connection.fetch(sql.LOCK, self.access.clock, [*seqs]))
 
     def _take_up(self, locked: Iterable[Any]) -> None:
         for row in locked:
@@ -161,19 +162,19 @@ class Sheet:
             task = rows.task(row[11:])
             self.records[task.seq] = Record(task, Run(*row[1:11]))
 
-    async def lock_named(self, ids: Iterable[str], clock: int | None) -> None:
+    async def lock_named(self, ids: Iterable[str]) -> None:
         """The same for tasks that are known by their ids."""
-        self._take_up(await self.connection.fetch(sql.LOCK_NAMED, clock, [*ids]))
+        self._take_up(await self.access.connection.fetch(sql.LOCK_NAMED, self.access.clock, [*ids]))
 
-    async def lock_held(self, claims: Iterable[Claim], clock: int | None) -> None:
+    async def lock_held(self, claims: Iterable[Claim]) -> None:
         """The same for tasks that the callers know, by their claims, as they were some time ago."""
         known = {claim.seq: claim.task for claim in claims}
-        for row in await self.connection.fetch(sql.LOCK_HELD, clock, [*known]):
+        for row in await self.access.connection.fetch(sql.LOCK_HELD, self.access.clock, [*known]):
             self.now, seq = row[0], row[1]
             self.records[seq] = Record(_refreshed(known[seq], row[12:]), Run(*row[2:12]))
 
     async def load_questions(self, seqs: Sequence[int]) -> None:
-        for seq, questions in (await finding.questions_of(self.connection, seqs)).items():
+        for seq, questions in (await finding.questions_of(self.access, seqs)).items():
             record = self.records[seq]
             record.journal = replace(record.journal, questions=questions)
             if record.task.status is Status.INPUT_REQUIRED:
@@ -182,9 +183,9 @@ class Sheet:
     async def load_entries(self, wanted: Sequence[tuple[int, str]], all_of: Sequence[int]) -> None:
         found: list[asyncpg.Record] = []
         if wanted:
-            found += await self.connection.fetch(sql.ENTRY_AT, *_columns(wanted, 2))
+            found += await self.access.connection.fetch(sql.ENTRY_AT, *_columns(wanted, 2))
         if all_of:
-            found += await self.connection.fetch(sql.ENTRY_ALL, all_of)
+            found += await self.access.connection.fetch(sql.ENTRY_ALL, all_of)
         for seq, entries in finding.grouped(found).items():
             record = self.records[seq]
             record.journal = replace(record.journal, entries={**record.journal.entries, **rows.entries(entries)})
@@ -218,7 +219,7 @@ class Sheet:
 
     async def flush(self) -> None:
         """Write what the verbs have changed."""
-        await self.writes.flush(self.connection)
+        await self.writes.flush(self.access.connection)
 
 
 def unfinished(task: Record | None) -> tuple[Record, Run]:

@@ -7,9 +7,11 @@ database's own.
 
 Whoever changes an unfinished task holds the lock on its run, and takes several of them in the order of their numbers.
 
-A plan is kept for as long as the server sees no reason to make another. If it was made while a table was empty, where
-all ways cost the same, it must not be one that walks through the table once there are a million rows. So a table that
-is joined is also told by itself which of its rows are meant (`= ANY`), though that follows from the join.
+A plan is made once, whatever the values, and kept while a queue that was empty then grows to a million rows. Settings
+of the connection rule out what would be bad there, a walk through a table and a nested loop over a batch (`url`). What
+they leave is to hash what comes as arrays, and that reads the table by itself: so one that is joined is also told which
+of its rows are meant (`= ANY`), though that follows from the join. Where a nested loop is wanted all the same, one
+probe for each of a few rows, it is written as LATERAL or as a subquery, which can be nothing else.
 """
 
 from __future__ import annotations

@@ -32,25 +32,27 @@ from perdure.store import verbs
 from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock
 from perdure.store.codec import copied, decode_object, encode, is_plain, plain
-from perdure.store.records import Record
+from perdure.store.records import Record, Run
 
 from . import changing, creating, faults, finding, housekeeping, schema, url
+from .access import Access
 from .claiming import Claimant, Wanted
 from .finding import Sought
-from .lanes import Done, Kind, Lanes
+from .jobs import Done, Kind, Serve
+from .lanes import Lanes
 from .listen import Hints
 from .sheet import EVERYTHING, Held, Named
-from .transactions import Transactions
 from .url import Connection
 
 __all__ = ["PostgresStore"]
 
+J = TypeVar("J")
 T = TypeVar("T")
 
 _CONNECT = 5.0
 _PATIENCE = 3.5
 """Seconds after which a client hears that the store is unavailable. Most of them give a request five or more."""
-_Errand = Callable[[Connection], Awaitable[Done]]
+_Errand = Callable[[Access], Awaitable[Done]]
 
 
 class PostgresStore:
@@ -66,16 +68,14 @@ class PostgresStore:
         self._listeners: list[Listener] = []
         self._hints = Hints(self._target, self._hear)
         self._lanes = Lanes(self._target.connect, self._announce, count=lanes)
-        self._transactions = Transactions(self._target)
-        self._claimant = Claimant(self._transactions)
-        self._creates = Kind(self._create, max_batch, patience=_PATIENCE)
-        self._held = Kind(self._change_held, max_batch)
-        self._named = Kind(self._change_named, max_batch, patience=_PATIENCE)
-        self._finds = Kind(self._find, max_batch, patience=_PATIENCE)
-        self._journals = Kind(self._journal, max_batch)
-        self._claims = Kind(self._claim, max_batch, 1)
-        self._looks = Kind(_run_errands, 1, patience=_PATIENCE)
-        self._errands = Kind(_run_errands, 1)
+        self._creates = Kind(self._serve(creating.create), max_batch, patience=_PATIENCE)
+        self._held = Kind(self._serve(changing.change_held), max_batch)
+        self._named = Kind(self._serve(changing.change_named), max_batch, patience=_PATIENCE)
+        self._finds = Kind(self._serve(_find), max_batch, patience=_PATIENCE)
+        self._journals = Kind(self._serve(_find_journals), max_batch)
+        self._claims = Kind(self._serve(Claimant().claim), max_batch, 1)
+        self._looks = Kind(self._serve(_run_errands), 1, patience=_PATIENCE)
+        self._errands = Kind(self._serve(_run_errands), 1)
 
     # -- lifetime ------------------------------------------------------------------------------------------------------
 
@@ -113,52 +113,38 @@ class PostgresStore:
     async def recall(self, owner: Owner, key: str, digest: str) -> Task | None:
         if not is_plain(owner.tenant, owner.principal, key):
             return None
-        return await self._read(lambda connection: finding.recall(connection, owner, key, digest), self._looks)
+        return await self._read(lambda access: finding.recall(access, owner, key, digest), self._looks)
 
     async def get(self, owner: Owner, task_id: str) -> Task:
         return await self._lanes.do(self._finds, Sought(owner, _sayable(task_id)))
 
     async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
         sought = Sought(owner, _sayable(task_id))
-        return await self._read(
-            lambda connection: finding.open_questions(connection, sought, self._now()), self._looks
-        )
+        return await self._read(lambda access: finding.open_questions(access, sought), self._looks)
 
     async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
-        def act(task: Record, now: int) -> Task:
-            verbs.answer(task, responses, now)
-            return task.task
-
-        return await self._on(owner, task_id, act)
+        return await self._on(owner, task_id, lambda task, now: verbs.answer(task, responses, now))
 
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
-        def act(task: Record, now: int) -> Task:
-            verbs.request_cancel(task, now)
-            return task.task
-
-        return await self._on(owner, task_id, act)
+        return await self._on(owner, task_id, verbs.request_cancel)
 
     # -- what workers ask ----------------------------------------------------------------------------------------------
 
     async def open_session(self, lease_ms: int, info: JSONObject) -> Session:
         info = decode_object(encode(info))
-        return await self._read(lambda connection: housekeeping.open_session(connection, lease_ms, info, self._now()))
+        return await self._read(lambda access: housekeeping.open_session(access, lease_ms, info))
 
     async def renew(self, session_id: str, lease_ms: int) -> Renewal:
-        return await self._read(lambda connection: housekeeping.renew(connection, session_id, lease_ms, self._now()))
+        return await self._read(lambda access: housekeeping.renew(access, session_id, lease_ms))
 
     async def close_session(self, session_id: str) -> None:
-        await self._errand(
-            lambda connection: housekeeping.close_session(self._transactions, connection, session_id, self._now())
-        )
+        await self._errand(lambda access: housekeeping.close_session(access, session_id))
 
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
-        return await self._read(lambda connection: finding.sessions(connection, self._now()))
+        return await self._read(finding.sessions)
 
     async def take_over(self, gone: Collection[str] = (), *, keep: Collection[str] = ()) -> int:
-        return await self._errand(
-            lambda connection: housekeeping.take_over(self._transactions, connection, gone, keep, self._now())
-        )
+        return await self._errand(lambda access: housekeeping.take_over(access, gone, keep))
 
     async def claim(self, session_id: str, demands: Sequence[Demand], limit: int) -> tuple[Claim, ...]:
         return await self._lanes.do(self._claims, Wanted(session_id, demands, limit))
@@ -181,7 +167,7 @@ class PostgresStore:
 
     async def report(self, claim: Claim, message: str) -> None:
         plain(message)
-        await self._under(claim, lambda task, now: verbs.report(task, message, now))
+        await self._under(claim, lambda task, _, now: verbs.report(task, message, now))
 
     async def park(self, claim: Claim, waits: Waits) -> Task:
         asked = {plain(key): replace(one, request=_object(one.request)) for key, one in waits.asked.items()}
@@ -189,23 +175,21 @@ class PostgresStore:
         for one in asked.values():
             plain(one.place or "")
         waits = replace(waits, asked=asked, begun=begun)
-
-        def act(task: Record, now: int) -> None:
-            verbs.park(task, verbs.held(task, claim), waits, now)
-
-        return await self._under(claim, act, places=waits.places, questions=True)
+        return await self._under(
+            claim, lambda task, run, now: verbs.park(task, run, waits, now), places=waits.places, questions=True
+        )
 
     async def finish(self, claim: Claim, outcome: Outcome) -> Task:
-        return await self._under(claim, lambda task, now: verbs.finish(task, outcome, now))
+        return await self._under(claim, lambda task, _, now: verbs.finish(task, outcome, now))
 
     async def release(self, claim: Claim) -> None:
-        await self._under(claim, lambda task, now: verbs.give_back(task, verbs.held(task, claim), now))
+        await self._under(claim, verbs.give_back)
 
     async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
         plain(note)
 
-        def act(task: Record, now: int) -> None:
-            verbs.retry(task, verbs.held(task, claim), claim, delay_ms, note, failed, now)
+        def act(task: Record, run: Run, now: int) -> None:
+            verbs.retry(task, run, claim, delay_ms, note, failed, now)
 
         return await self._under(claim, act, places=EVERYTHING if failed else frozenset(), questions=bool(failed))
 
@@ -213,83 +197,47 @@ class PostgresStore:
 
     async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
         value = copied(value)
-
-        def act(task: Record, now: int) -> Task:
-            verbs.settle(task, place, token, state, value, now)
-            return task.task
-
-        return await self._on(None, task_id, act, places=frozenset({_sayable(place)}))
+        return await self._on(
+            None, task_id, lambda task, now: verbs.settle(task, place, token, state, value, now), place=_sayable(place)
+        )
 
     async def tell(self, task_id: str, place: str, token: str, message: str) -> Task:
         plain(message)
-
-        def act(task: Record, now: int) -> Task:
-            verbs.tell(task, place, token, message, now)
-            return task.task
-
-        return await self._on(None, task_id, act, places=frozenset({_sayable(place)}))
+        return await self._on(
+            None, task_id, lambda task, now: verbs.tell(task, place, token, message, now), place=_sayable(place)
+        )
 
     # -- what operators ask --------------------------------------------------------------------------------------------
 
     async def inspect(self, task_id: str) -> Inspection:
         task_id = _sayable(task_id)
-        return await self._snapshot(lambda connection: finding.inspect(connection, task_id))
+        return await self._snapshot(lambda access: finding.inspect(access, task_id))
 
     async def loads(self) -> tuple[Load, ...]:
-        return await self._read(lambda connection: finding.loads(connection, self._now()))
+        return await self._read(finding.loads)
 
     async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
         if tenant is not None and not is_plain(tenant):
             return {}
-        return await self._read(lambda connection: finding.backlog(connection, most, tenant, self._now()), self._looks)
+        return await self._read(lambda access: finding.backlog(access, most, tenant), self._looks)
 
     # -- housekeeping --------------------------------------------------------------------------------------------------
 
     async def expire(self, limit: int) -> int:
-        return await self._errand(
-            lambda connection: housekeeping.expire(self._transactions, connection, limit, self._now())
-        )
+        return await self._errand(lambda access: housekeeping.expire(access, limit))
 
     async def free_overdue(self, limit: int, *, late_ms: int) -> int:
-        return await self._errand(
-            lambda connection: housekeeping.free_overdue(self._transactions, connection, limit, late_ms, self._now())
-        )
+        return await self._errand(lambda access: housekeeping.free_overdue(access, limit, late_ms))
 
     async def purge(self, limit: int, *, linger_ms: int, tombstone_ms: int) -> int:
-        return await self._errand(
-            lambda connection: housekeeping.purge(
-                self._transactions, connection, limit, linger_ms, tombstone_ms, self._now()
-            )
-        )
-
-    # -- batches -------------------------------------------------------------------------------------------------------
-
-    async def _create(self, connection: Connection, given: Sequence[tuple[NewTask, Any]]) -> Sequence[Done]:
-        return await creating.create(self._transactions, connection, given, self._now())
-
-    async def _change_held(self, connection: Connection, wishes: Sequence[Held]) -> Sequence[Done]:
-        return await changing.change_held(self._transactions, connection, wishes, self._now())
-
-    async def _change_named(self, connection: Connection, wishes: Sequence[Named]) -> Sequence[Done]:
-        return await changing.change_named(self._transactions, connection, wishes, self._now())
-
-    async def _find(self, connection: Connection, wishes: Sequence[Sought]) -> Sequence[Done]:
-        async with self._transactions.reading(connection):
-            return await finding.find(connection, wishes, self._now())
-
-    async def _journal(self, connection: Connection, seqs: Sequence[int]) -> Sequence[Done]:
-        async with self._transactions.reading(connection):
-            return [Done(journal) for journal in await finding.journals(connection, seqs)]
-
-    async def _claim(self, connection: Connection, wishes: Sequence[Wanted]) -> Sequence[Done]:
-        return await self._claimant.claim(connection, wishes, self._now())
+        return await self._errand(lambda access: housekeeping.purge(access, limit, linger_ms, tombstone_ms))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _under(
         self,
         claim: Claim,
-        act: Callable[[Record, int], None],
+        act: Callable[[Record, Run, int], None],
         *,
         places: frozenset[str] = frozenset(),
         questions: bool = False,
@@ -297,9 +245,9 @@ class PostgresStore:
         """Do what a worker asks under its claim; the task afterwards."""
 
         def under_claim(task: Record | None, now: int) -> Task:
-            verbs.held(task, claim)
+            run = verbs.held(task, claim)
             assert task is not None  # noqa: S101 - it has a run
-            act(task, now)
+            act(task, run, now)
             return task.task
 
         return await self._lanes.do(self._held, Held(under_claim, places, questions, claim=claim))
@@ -308,39 +256,47 @@ class PostgresStore:
         self,
         owner: Owner | None,
         task_id: str,
-        act: Callable[[Record, int], Task],
-        places: frozenset[str] = frozenset(),
+        act: Callable[[Record, int], None],
+        *,
+        place: str | None = None,
     ) -> Task:
         """Do what somebody asks of a task that is known by its id; the task afterwards."""
 
         def on_task(task: Record | None, now: int) -> Task:
             if task is None:
                 raise TaskNotFound
-            return act(task, now)
+            act(task, now)
+            return task.task
 
+        places = frozenset[str]() if place is None else frozenset({place})
         named = Named(on_task, places, questions=True, id=_sayable(task_id), owner=owner)
         return await self._lanes.do(self._named, named)
 
-    async def _read(self, look: Callable[[Connection], Awaitable[T]], kind: Kind[_Errand] | None = None) -> T:
-        async def errand(connection: Connection) -> Done:
-            async with self._transactions.reading(connection):
-                return Done(await look(connection))
+    async def _read(self, look: Callable[[Access], Awaitable[T]], kind: Kind[_Errand] | None = None) -> T:
+        async def errand(access: Access) -> Done:
+            async with access.reading():
+                return Done(await look(access))
 
         return await self._lanes.do(kind or self._errands, errand)
 
-    async def _snapshot(self, look: Callable[[Connection], Awaitable[T]], kind: Kind[_Errand] | None = None) -> T:
-        async def errand(connection: Connection) -> Done:
-            async with self._transactions.snapshot(connection):
-                return Done(await look(connection))
+    async def _snapshot(self, look: Callable[[Access], Awaitable[T]]) -> T:
+        async def errand(access: Access) -> Done:
+            async with access.snapshot():
+                return Done(await look(access))
 
-        return await self._lanes.do(kind or self._errands, errand)
+        return await self._lanes.do(self._errands, errand)
 
     async def _errand(self, errand: _Errand) -> Any:
         return await self._lanes.do(self._errands, errand)
 
-    def _now(self) -> int | None:
-        """What tests say that the time is; None: the database decides."""
-        return None if self._clock is None else self._clock()
+    def _serve(self, batch: Callable[[Access, Sequence[J]], Awaitable[Sequence[Done]]]) -> Serve[J]:
+        """For the lanes, which know a connection and nothing of what it is used for."""
+
+        async def serve(connection: Connection, wishes: Sequence[J]) -> Sequence[Done]:
+            now = None if self._clock is None else self._clock()
+            return await batch(Access(connection, self._target, now), wishes)
+
+        return serve
 
     def _announce(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -353,8 +309,18 @@ class PostgresStore:
             listener(change)
 
 
-async def _run_errands(connection: Connection, errands: Sequence[_Errand]) -> list[Done]:
-    return [await errand(connection) for errand in errands]
+async def _find(access: Access, sought: Sequence[Sought]) -> list[Done]:
+    async with access.reading():
+        return await finding.find(access, sought)
+
+
+async def _find_journals(access: Access, seqs: Sequence[int]) -> list[Done]:
+    async with access.reading():
+        return [Done(journal) for journal in await finding.journals(access, seqs)]
+
+
+async def _run_errands(access: Access, errands: Sequence[_Errand]) -> list[Done]:
+    return [await errand(access) for errand in errands]
 
 
 def _sayable(text: str) -> str:

@@ -8,20 +8,19 @@ import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from .cluster import SUPERUSER, Cluster
 from .programs import free_port, pgbouncer
-from .scratch import ProgramFailed, Scratch, tail
+from .scratch import Private, ProgramFailed, Scratch, tail
 
 __all__ = ["Bouncer"]
 
 _PATIENCE: Final = 30.0
 
 
-class Bouncer:
+class Bouncer(Private):
     """A private PgBouncer. A context manager.
 
     Args:
@@ -41,19 +40,6 @@ class Bouncer:
         self.port = free_port()
         self._scratch = Scratch(None, signal.SIGKILL)  # it has nothing to lose
         self.log = self._scratch.path / "pgbouncer.log"
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start it, and wait until it listens.

@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 from urllib.parse import quote, urlencode
 
 from .guard import processes
 from .programs import free_port, server_programs
-from .scratch import ProgramFailed, Scratch, tail
+from .scratch import Private, ProgramFailed, Scratch, tail
 
 __all__ = ["Cluster", "Mode"]
 
@@ -47,7 +46,7 @@ _DROP: Final = "DROP DATABASE IF EXISTS {} WITH (FORCE);"
 _TAKEN: Final = "Address already in use"
 
 
-class Cluster:
+class Cluster(Private):
     """A private server. A context manager; `start` may be called alone, and then `close` ends it.
 
     Args:
@@ -85,19 +84,6 @@ class Cluster:
         self.folder = self._scratch.path
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- life and death ------------------------------------------------------------------------------------------------
 

@@ -8,15 +8,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from . import guard
 from .programs import unprivileged
 
-__all__ = ["ProgramFailed", "Scratch"]
+__all__ = ["Private", "ProgramFailed", "Scratch", "tail"]
 
 _GUARD: Final = Path(guard.__file__)
 _SHOWN: Final = 40
@@ -124,6 +125,29 @@ class Scratch:
             if not parent.stat().st_mode & 0o001:
                 shutil.rmtree(self.path)
                 raise ValueError(f"{self.path}: user {name}, as which the server runs, cannot get past {parent}")
+
+
+class Private(ABC):
+    """A server that is there for the length of a block, and gone at its end, also if it did not come up."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it, and leave nothing of it."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def tail(log: Path, lines: int = _SHOWN) -> str:

@@ -29,6 +29,7 @@ from .support import (
     LEASE,
     NAME,
     NOW,
+    Worker,
     asks,
     hire,
     new_task,
@@ -222,6 +223,12 @@ async def _release(store: Store, _: VirtualClock, claim: Claim) -> None:
     await store.release(claim)
 
 
+async def _release_and_claim(store: Store, _: VirtualClock, claim: Claim) -> None:
+    """By the same worker: its session is as it was, and the fence alone tells the two claims apart."""
+    await store.release(claim)
+    await Worker(store, claim.session).claim_one()
+
+
 async def _park(store: Store, _: VirtualClock, claim: Claim) -> None:
     await store.park(claim, asks(name=NAME))
 
@@ -255,8 +262,8 @@ async def _purge(store: Store, clock: VirtualClock, claim: Claim) -> None:
 
 
 LOSSES = [
-    _takeover, _takeover_and_claim, _close, _release, _park, _park_and_answer, _retry, _overrun,
-    _finish, _expire, _purge,
+    _takeover, _takeover_and_claim, _close, _release, _release_and_claim, _park, _park_and_answer, _retry,
+    _overrun, _finish, _expire, _purge,
 ]  # fmt: skip
 
 WRITES: dict[str, Callable[[Store, Claim], Awaitable[object]]] = {

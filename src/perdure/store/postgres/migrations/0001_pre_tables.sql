@@ -117,8 +117,8 @@ CREATE TABLE perdure.tombstone (
 
 CREATE INDEX tombstone_until ON perdure.tombstone (until);
 
--- A row of `run` is written three times in its short life, and each claim would walk over what is left of the others. So
--- these are cleaned up after so many dead rows, whatever the tables' size is, and without pauses.
+-- A row of `run` is written three times in its short life, and whoever looks at all that is ready walks over what is
+-- left of the others. So these are cleaned up after so many dead rows, whatever the tables' size is, and without pauses.
 ALTER TABLE perdure.run SET (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 20000,
