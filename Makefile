@@ -25,6 +25,7 @@ demo: $(VENV)/.runtime ## a task that outlives a kill -9, in under a minute
 
 # A part of the suite (ARGS) does not reach every branch, so only the whole of it is asked to.
 test: $(VENV)/.dev ## the whole suite on three processes, demanding every branch of domain, store and engine
+	@.ci/services
 	@mkdir -p build/coverage
 	$(BIN)/pytest -n 3 $(or $(ARGS),$(COVERAGE))
 
