@@ -348,6 +348,19 @@ def test_a_deadlock_and_a_full_disk_pass() -> None:
     assert not faults.retriable(asyncpg.DiskFullError("could not extend file"))
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.InsufficientPrivilegeError("permission denied for table task"),
+        asyncpg.InvalidSchemaNameError('schema "perdure" does not exist'),
+        asyncpg.UndefinedTableError('relation "perdure.task" does not exist'),
+    ],
+)
+def test_what_an_operator_takes_away_while_work_goes_on_may_come_back(error: BaseException) -> None:
+    assert faults.passes(error)
+    assert not faults.retriable(error)
+
+
 def test_a_goodbye_that_was_read_only_in_part_passes() -> None:
     """Between the server's last message and the end of the connection the driver is in a state of its own."""
     error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
@@ -360,7 +373,7 @@ def test_a_goodbye_that_was_read_only_in_part_passes() -> None:
     [
         asyncpg.InvalidPasswordError("password authentication failed"),
         asyncpg.UniqueViolationError("duplicate key"),
-        asyncpg.UndefinedTableError("no such table"),
+        asyncpg.UndefinedFunctionError("no such function"),
         asyncpg.InterfaceError("cannot perform operation: another operation is in progress"),
         KeyError("x"),
         asyncio.CancelledError(),

@@ -12,6 +12,7 @@ before the next one.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice, zip_longest
@@ -102,8 +103,10 @@ class Claimant:
         enough = found is not None and _wants_no_more(wanted, found.ready)
         if found is not None and self.sight.worth_a_full_look(enough=enough):
             started = self.sight.clock()
-            found = await _look(access, wanted, Sight())
-            self.sight.looked(started)
+            try:
+                found = await _look(access, wanted, Sight())
+            finally:  # one that was given up has taken its share of the time as well
+                self.sight.looked(started)
         return found
 
     async def _take(self, access: Access, wanted: Wanted, found: Found) -> Done:
@@ -165,7 +168,8 @@ async def _look(access: Access, wanted: Wanted, sight: Sight) -> Found | None:
     """What a look from where `sight` says finds. None: the session is gone, or its lease has lapsed."""
     most = {demand.handler: min(demand.limit, wanted.limit) for demand in wanted.demands}
     counts = [(handler, count) for handler, count in most.items() if count > 0]
-    gaps, known = [*sight.gaps(counts)], [*sight.known(counts)]
+    after = {demand.handler: demand.after for demand in wanted.demands if demand.after is not None}
+    gaps, known = [*sight.gaps(counts, after)], [*sight.known(counts)]
     given = (*_columns(gaps, 4), *_columns(known, 4), sight.timers)
     timers, ready = None, Ready()
     rows_ = await access.connection.fetch(sql.CLAIM_LOOK, access.clock, wanted.session_id, *given)
@@ -217,8 +221,8 @@ def plan(wanted: Wanted, ready: Ready) -> tuple[_Order, Ready]:
 
 def _rotated(tenants: Sequence[str], after: str | None) -> list[str]:
     """Beginning with the tenant that comes after the one that was served last."""
-    later = [tenant for tenant in tenants if after is not None and tenant > after]
-    return later + [tenant for tenant in tenants if tenant not in later]
+    first = 0 if after is None else bisect_right(tenants, after)
+    return [*tenants[first:], *tenants[:first]]
 
 
 def _rounds(tenants: Sequence[str], ready: Mapping[str, int], wanted: int) -> dict[str, int]:

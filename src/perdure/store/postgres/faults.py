@@ -31,6 +31,11 @@ _PASSING: Final = frozenset({
     "25P03",  # idle in a transaction for too long
     "25P04",  # in a transaction for too long
     "55P03",  # a lock was not to be had in time
+    # The start has seen to these, so an operator is at work: a backup is being restored, or rights are given anew. It
+    # concerns everybody alike, and what a task came to must not be thrown away for it.
+    "3F000",  # no schema
+    "42501",  # too few rights
+    "42P01",  # no table
 })  # fmt: skip
 _RETRIABLE: Final = frozenset({
     "40001",  # serialization

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from perdure.domain.errors import StoreUnavailable
 from perdure.domain.model import Change
@@ -21,6 +21,10 @@ from .url import Connection
 __all__ = ["Batch", "Done", "Job", "Jobs", "Kind", "Serve"]
 
 J = TypeVar("J")
+
+_QUICK: Final = 0.5
+_SLOW: Final = 3.0
+"""Seconds for a batch within which the next may be larger, and after which it is to be smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,25 @@ class Kind(Generic[J]):
     waiting: deque[Job[J]] = field(default_factory=deque[Job[J]])
     running: int = 0
     offered: bool = False
+    room: int = field(init=False)
+    """How many there are in a batch at present."""
+
+    def __post_init__(self) -> None:
+        self.room = self.most
+
+    def took(self, seconds: float, jobs: int) -> None:
+        """A batch of so many was served. How much they weigh is seen by that: a few large values are as good as many.
+
+        Without this, a batch of large values that takes longer than it may would come again as it was, and never end.
+        """
+        if seconds < _QUICK:
+            self.room = min(self.most, self.room * 2)
+        elif seconds > _SLOW:
+            self.room = max(1, min(self.room, jobs // 2))
+
+    def failed(self, jobs: int) -> None:
+        """A batch of so many was not served."""
+        self.room = max(1, min(self.room, jobs // 4))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +131,7 @@ class Jobs:
         while True:
             kind = await self._offers.take()
             kind.offered = False
-            jobs = [kind.waiting.popleft() for _ in range(min(len(kind.waiting), kind.most))]
+            jobs = [kind.waiting.popleft() for _ in range(min(len(kind.waiting), kind.room))]
             if jobs:  # else their callers were told meanwhile that they wait in vain
                 break
         batch = Batch(kind, jobs)

@@ -137,13 +137,16 @@ class Lanes:
                 connection = None
             if connection is None:
                 connection = await self._connected()
+            started = asyncio.get_running_loop().time()
             async with asyncio.timeout(_SERVE):
                 done = await self._attempts(connection, batch.kind, [job.wish for job in batch.jobs])
+            batch.kind.took(asyncio.get_running_loop().time() - started, len(batch.jobs))
         except Exception as error:  # noqa: BLE001
             self._failed(error, batch, connection)
             if isinstance(error, TimeoutError) or faults.moved(error):
                 self._doubtful |= self._connections
             if connection is not None:
+                batch.kind.failed(len(batch.jobs))
                 self._drop(connection)
                 connection = None
         else:

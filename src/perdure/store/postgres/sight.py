@@ -13,7 +13,7 @@ often, so that it never takes more than a small share of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
@@ -68,14 +68,21 @@ class Sight:
             for tenant, since in self._since.get(handler, {}).items():
                 yield handler, count, tenant, since
 
-    def gaps(self, wanted: Iterable[tuple[str, int]]) -> Iterator[tuple[Any, ...]]:
-        """Handler, wanted, from, to: where tenants would be that are not known. `to` is None after the last of them."""
+    def gaps(self, wanted: Iterable[tuple[str, int]], after: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+        """Handler, wanted, from, to: where tenants would be that are not known. `to` is None after the last of them.
+
+        No more than the first few of a gap are looked for. So one begins at the tenant whose turn it is: next to the
+        one that was served last (`after`, by handler).
+        """
         for handler, count in wanted:
+            known = self._since.get(handler, {})
+            last = after.get(handler)
             start = ""
-            for tenant in sorted(self._since.get(handler, {})):
-                if start != tenant:
-                    yield handler, count, start, tenant
-                start = f"{tenant}\x01"  # the next text after it: there is no smaller character in a database
+            for tenant in sorted({*known, *([] if last is None else [last])}):
+                upto = tenant if tenant in known else _next(tenant)
+                if start != upto:
+                    yield handler, count, start, upto
+                start = _next(tenant)
             yield handler, count, start, None
 
     # -- full looks ----------------------------------------------------------------------------------------------------
@@ -91,3 +98,8 @@ class Sight:
         """A full look is over."""
         self._looked = self.clock()
         self._took = self._looked - started
+
+
+def _next(tenant: str) -> str:
+    """The text that comes next after it: there is no smaller character in a database."""
+    return f"{tenant}\x01"

@@ -246,10 +246,11 @@ WHERE session = $1 AND (SELECT cancel_requested FROM perdure.task WHERE seq = ta
 
 # index: run_ready, run_timer and session_pkey. What there is to claim, before anything is locked or written: whether
 # the session lives and timers have come due; then how many runs the tenants have that are known to wait for a handler,
-# from an instant on; and, from one tenant to the next within the gaps between those, the others. A probe for each.
+# from an instant on; and, from one tenant to the next within the gaps between those, the others. A probe for each; and
+# of each gap no more tenants than runs are wanted, however many there are.
 CLAIM_LOOK: Final = f"""
-WITH RECURSIVE turn (handler, wanted, upto, tenant) AS (
-    SELECT handler, wanted, upto, CASE
+WITH RECURSIVE turn (handler, wanted, more, upto, tenant) AS (
+    SELECT handler, wanted, wanted - 1, upto, CASE
         WHEN upto IS NULL THEN (
             SELECT tenant FROM perdure.run AS run
             WHERE run.handler = gap.handler AND {_READY} AND tenant >= at_least ORDER BY tenant LIMIT 1)
@@ -259,7 +260,7 @@ WITH RECURSIVE turn (handler, wanted, upto, tenant) AS (
             ORDER BY tenant LIMIT 1) END
     FROM unnest($3::text[], $4::int[], $5::text[], $6::text[]) AS gap (handler, wanted, at_least, upto)
     UNION ALL
-    SELECT handler, wanted, upto, CASE
+    SELECT handler, wanted, more - 1, upto, CASE
         WHEN upto IS NULL THEN (
             SELECT run.tenant FROM perdure.run AS run
             WHERE run.handler = turn.handler AND {_READY} AND run.tenant > turn.tenant ORDER BY run.tenant LIMIT 1)
@@ -267,7 +268,7 @@ WITH RECURSIVE turn (handler, wanted, upto, tenant) AS (
             SELECT run.tenant FROM perdure.run AS run
             WHERE run.handler = turn.handler AND {_READY} AND run.tenant > turn.tenant AND run.tenant < turn.upto
             ORDER BY run.tenant LIMIT 1) END
-    FROM turn WHERE tenant IS NOT NULL)
+    FROM turn WHERE tenant IS NOT NULL AND more > 0)
 SELECT '' AS handler, NULL AS tenant,
        (SELECT (EXISTS (SELECT 1 FROM perdure.run WHERE {_TIMER} AND due_at >= $11 AND due_at <= {_NOW}))::int
         FROM perdure.session WHERE id = $2 AND expires_at > {_NOW}) AS ready
