@@ -27,7 +27,7 @@ demo: $(VENV)/.runtime ## a task that outlives a kill -9, in under a minute
 test: $(VENV)/.dev ## the whole suite on three processes, demanding every branch of domain, store and engine
 	@.ci/services
 	@mkdir -p build/coverage
-	$(BIN)/pytest -n 3 $(or $(ARGS),$(COVERAGE))
+	$(BIN)/pytest -n 3 --dist worksteal $(or $(ARGS),$(COVERAGE))
 
 coverage: $(VENV)/.dev ## the same, and a page per module in build/coverage/html that shows the branches
 	@mkdir -p build/coverage

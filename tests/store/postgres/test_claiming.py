@@ -1,8 +1,10 @@
 """Claims: whose turn it is, and what becomes of one whose end nobody has heard."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import NoReturn
 
+import asyncpg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,9 @@ from perdure.domain.errors import LeaseLost, StoreUnavailable
 from perdure.domain.model import Demand, Owner, Status
 from perdure.store.memory.tables import in_turn
 from perdure.store.postgres import PostgresStore, claiming
-from perdure.store.postgres.claiming import Wanted
+from perdure.store.postgres.access import Access
+from perdure.store.postgres.claiming import Claimant, Wanted
+from perdure.store.postgres.sight import Sight
 from perdure.store.postgres.url import Connection, parse
 from perdure.testing import VirtualClock
 from perdure.testing.postgresql import Cluster
@@ -78,6 +82,18 @@ async def test_claims_that_are_made_as_one_get_what_each_of_them_asks_for(store:
     got = await asyncio.gather(*(worker.claim(limit) for limit in asked))
     assert [len(claims) for claims in got] == [1, 2, 0, 3]
     assert [claim.seq for claims in got for claim in claims] == [task.seq for task in tasks]
+
+
+async def test_of_many_tenants_each_has_its_turn_though_a_look_sees_only_a_few_of_them(store: PostgresStore) -> None:
+    worker = await hire(store)
+    tenants = [f"t{number:02}" for number in range(40)]
+    await asyncio.gather(*(store.create(new_task(owner=Owner(tenant, "ada"))) for tenant in tenants * 2))
+    served: list[str] = []
+    after: str | None = "t25"
+    while claims := await store.claim(worker.session, [Demand(HANDLER, 3, after)], 3):
+        served += [claim.task.owner.tenant for claim in claims]
+        after = served[-1]
+    assert served == (tenants[26:] + tenants[:26]) * 2
 
 
 async def test_claims_of_one_moment_for_other_handlers_and_sessions_do_not_mix(store: PostgresStore) -> None:
@@ -286,3 +302,30 @@ async def test_a_run_that_comes_to_be_due_before_what_was_claimed_last_is_seen(
     early = await store.create(new_task())
     clock.now = NOW + 1
     assert (await worker.claim_one()).seq == early.seq
+
+
+async def test_a_full_look_that_was_given_up_is_not_had_again_at_once(
+    store: PostgresStore, emptied_database: str, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes too long while a backup keeps what is gone from being cleaned up, and would take as long each time."""
+    seconds = [1_000.0]
+
+    class Overlong(Sight):
+        def gaps(self, wanted: Iterable[tuple[str, int]], after: Mapping[str, str]) -> NoReturn:
+            seconds[0] += 10
+            raise asyncpg.QueryCanceledError
+
+    worker, target = await hire(store), parse(emptied_database)
+    wanted = [Wanted(worker.session, [Demand(HANDLER, 1)], 1)]
+    claimant = Claimant(Sight(lambda: seconds[0]))
+    access = Access(await target.connect(PATIENCE), target, clock.now)
+    await store.create(new_task())
+    assert len((await claimant.claim(access, wanted))[0].value) == 1
+    monkeypatch.setattr(claiming, "Sight", Overlong)
+    with pytest.raises(asyncpg.QueryCanceledError):
+        await claimant.claim(access, wanted)
+    task = await store.create(new_task())
+    (done,) = await claimant.claim(access, wanted)
+    assert [claim.seq for claim in done.value] == [task.seq]
+    assert seconds == [1_010.0]
+    await access.connection.close()

@@ -131,6 +131,47 @@ async def test_a_batch_is_bounded(lanes: Lanes, server: Server) -> None:
     assert server.batches == [["gate"], texts[:3], texts[3:]]
 
 
+async def test_a_batch_that_weighs_too_much_comes_again_in_parts(
+    lanes: Lanes, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few dozen large results take longer to write than a batch may; together they would never be written."""
+    monkeypatch.setattr(module, "_SERVE", 0.2)
+    sizes: list[int] = []
+
+    async def write(connection: Connection, texts: Sequence[str]) -> list[Done]:
+        sizes.append(len(texts))
+        if len(texts) > 3:
+            await asyncio.sleep(PATIENCE)
+        return await server.write(connection, texts)
+
+    kind: Text = Kind(write, at_once=1)
+
+    async def persist(text: str) -> None:
+        while text not in await asyncio.gather(lanes.do(kind, text), return_exceptions=True):
+            pass
+
+    texts = [str(number) for number in range(16)]
+    await asyncio.gather(*map(persist, texts))
+    assert await server.notes() == sorted(texts)
+    assert max(sizes[sizes.index(16) + 1 :], default=0) < 16
+
+
+def test_batches_grow_while_they_are_served_quickly_and_shrink_where_they_are_not(server: Server) -> None:
+    kind: Text = Kind(server.write, 100)
+    kind.took(5.0, 40)
+    assert kind.room == 20
+    kind.took(1.0, 20)
+    assert kind.room == 20
+    kind.failed(20)
+    assert kind.room == 5
+    kind.failed(1)
+    kind.took(5.0, 1)
+    assert kind.room == 1
+    for _ in range(10):
+        kind.took(0.01, 1)
+    assert kind.room == 100
+
+
 async def test_a_job_that_is_alone_waits_for_no_one(lanes: Lanes, server: Server) -> None:
     kind: Text = Kind(server.write)
     await lanes.do(kind, "one")
@@ -334,6 +375,23 @@ async def test_whoever_waits_when_the_connection_can_not_be_opened_hears_so_at_o
     gate.opened.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(each, StoreUnavailable) for each in results)
+
+
+async def test_where_there_are_fewer_connections_than_lanes_those_that_there_are_serve_everybody(
+    lanes: Lanes, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server's limit is reached, say. It is no reason to refuse anybody what an open connection can do."""
+    gate, _, tasks = await held(lanes, server, "a", "b")
+    server.refusing = True
+    others = await asked(lanes, Kind(server.write, 2), "c", "d", "e")
+    await eventually(lambda: server.attempts == 2, "nobody tried to connect")
+    assert await server.notes() == []
+    gate.opened.set()
+    assert await asyncio.gather(*tasks, *others) == ["gate", "a", "b", "c", "d", "e"]
+    assert await lanes.do(Kind(server.write), "next") == "next"
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(said) == 1
+    assert said[0].startswith("One connection more")
 
 
 async def test_a_kind_whose_callers_were_all_told_is_not_served_for_nothing(server: Server) -> None:

@@ -223,3 +223,15 @@ async def test_what_a_look_costs_does_not_grow_with_the_runs_that_wait(
     few, many = [await pages_read(url, STATEMENTS[name], values) for url in filled]
     # A probe's path through the tree is longer by a page, and there may be two for each tenant.
     assert many <= few + 12
+
+
+async def test_what_a_look_costs_does_not_grow_with_the_tenants_that_wait(postgres: Cluster, migrated: str) -> None:
+    pages: list[int] = []
+    for count in (_FEW, _MANY):
+        name = f"tenants_{count}"
+        url = postgres.create_database(name, migrated)
+        postgres.sql(_FILL.replace("n % 5", "n").format(count) + "VACUUM ANALYZE", name)
+        values = [500, "s", _H, [10], [""], [None], "{}", "{}", "{}", "{}", 0]
+        pages.append(await pages_read(url, STATEMENTS["CLAIM_LOOK"], values))
+        postgres.drop_database(name)
+    assert pages[1] <= pages[0] + 30  # for each of ten tenants there are two probes

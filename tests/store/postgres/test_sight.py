@@ -23,14 +23,25 @@ def lies_in(tenant: str, start: str, end: str | None) -> bool:
     return start.encode() <= tenant.encode() and (end is None or tenant.encode() < end.encode())
 
 
-@given(st.lists(names, max_size=6), names)
-def test_every_tenant_is_known_or_lies_in_one_gap(known: list[str], tenant: str) -> None:
+@given(st.lists(names, max_size=6), names, st.none() | names)
+def test_every_tenant_is_known_or_lies_in_one_gap(known: list[str], tenant: str, last: str | None) -> None:
     sight = Sight()
     for name in known:
         sight.taken(HANDLER, name, -1_000)
     looked_at = [name for _, _, name, _ in sight.known(WANTED) if name == tenant]
-    looked_at += [start for _, _, start, end in sight.gaps(WANTED) if lies_in(tenant, start, end)]
+    after = {} if last is None else {HANDLER: last}
+    looked_at += [start for _, _, start, end in sight.gaps(WANTED, after) if lies_in(tenant, start, end)]
     assert len(looked_at) == 1
+
+
+@given(st.lists(names, max_size=6), names, names)
+def test_no_gap_goes_on_past_the_tenant_that_was_served_last(known: list[str], last: str, later: str) -> None:
+    """Of each gap only the first few tenants are looked for, and the turn is at whoever comes next to that one."""
+    sight = Sight()
+    for name in known:
+        sight.taken(HANDLER, name, -1_000)
+    for _, _, start, end in sight.gaps(WANTED, {HANDLER: last, "tools/call:other": later}):
+        assert not (lies_in(last, start, end) and lies_in(f"{last}\x01", start, end))
 
 
 def test_a_look_begins_a_little_before_what_was_claimed_last() -> None:

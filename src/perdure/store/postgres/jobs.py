@@ -146,6 +146,13 @@ class Jobs:
         self._served.remove(batch)
         self._offer(batch.kind, by_taker=True)
 
+    def put_back(self, batch: Batch[Any]) -> None:
+        """Nothing was done of it, and whoever had it takes no other for a while."""
+        batch.kind.running -= 1
+        self._served.remove(batch)
+        batch.kind.waiting.extendleft(reversed(batch.jobs))
+        self._offer(batch.kind)
+
     def _offer(self, kind: Kind[Any], *, by_taker: bool = False) -> None:
         if kind.waiting and not kind.offered and kind.running < kind.at_once:
             kind.offered = True

@@ -10,7 +10,8 @@ connection that failed is dropped, whoever waits when it does hears so at once, 
 whoever comes. Then the next job connects anew; nothing has to be restarted. If the database hangs, callers of some
 kinds hear so before the batch is given up (`Kind.patience`): a client's request is to be answered, while a batch may
 yet get through. And where a connection has shown that its server hangs or may no longer be written to, the others are
-no better, and are dropped before they are used again.
+no better, and are dropped before they are used again. A lane that can't have a connection while others have
+theirs leaves everything to those: a limit of connections that is reached costs speed, and nobody is refused for it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ _LOOK_EVERY: Final = 0.25
 """Seconds between looks for callers who have waited for too long."""
 _PAUSE: Final = 0.25
 """Seconds after a failure to connect in which nobody tries again."""
+_FEWER: Final = 1.0
+"""Seconds for which a lane that can have no connection leaves everything to those that have theirs."""
 _TRIES: Final = 5
 """How often a batch that fell victim to a deadlock is begun anew."""
 
@@ -73,6 +76,7 @@ class Lanes:
         self._connections: set[Connection] = set()
         self._doubtful: set[Connection] = set()
         self._outage = Outage("The task store's database")
+        self._shortage = Outage("One connection more to the task store's database")
         self._refuse_until = 0.0
 
     def open(self, connection: Connection | None = None) -> None:
@@ -118,7 +122,11 @@ class Lanes:
                 batch = await self._jobs.take()
                 try:
                     connection = await self._serve(connection, batch)
-                finally:
+                except _Shortage:
+                    connection = None
+                    self._jobs.put_back(batch)
+                    await asyncio.sleep(_FEWER)
+                else:
                     self._jobs.over(batch)
         finally:
             if connection is not None:
@@ -129,6 +137,9 @@ class Lanes:
         """Serve a batch, on a new connection if the last one broke; the connection for the next one.
 
         The boundary of the lane: if it ended here, every later job would wait for ever.
+
+        Raises:
+            _Shortage: it can have none, and others can.
         """
         done: Sequence[Done]
         try:
@@ -141,6 +152,8 @@ class Lanes:
             async with asyncio.timeout(_SERVE):
                 done = await self._attempts(connection, batch.kind, [job.wish for job in batch.jobs])
             batch.kind.took(asyncio.get_running_loop().time() - started, len(batch.jobs))
+        except _Shortage:
+            raise
         except Exception as error:  # noqa: BLE001
             self._failed(error, batch, connection)
             if isinstance(error, TimeoutError) or faults.moved(error):
@@ -159,9 +172,14 @@ class Lanes:
             try:
                 async with asyncio.timeout(_CONNECT + 1):  # the driver's own bound is not kept while it looks up a name
                     connection = await self._connect(_CONNECT)
-            except Exception:
+            except Exception as error:
+                # The limit of connections is reached, or a password was changed: those that are open go on.
+                if any(not each.is_closed() for each in self._connections - self._doubtful):
+                    self._shortage.begins(_summary(error))
+                    raise _Shortage from error
                 self._refuse_until = asyncio.get_running_loop().time() + _PAUSE
                 raise
+            self._shortage.ends()
         self._connections.add(connection)
         return connection
 
@@ -216,6 +234,10 @@ class Lanes:
             if self._jobs.lose_patience():
                 self._outage.begins("it does not answer in time")
                 self._doubtful |= self._connections
+
+
+class _Shortage(Exception):
+    """There are fewer connections to be had than lanes."""
 
 
 async def _roll_back(connection: Connection) -> None:

@@ -76,9 +76,9 @@ class Sight:
         """
         for handler, count in wanted:
             known = self._since.get(handler, {})
-            last = after.get(handler)
+            ends = {*known, after[handler]} if handler in after else set(known)
             start = ""
-            for tenant in sorted({*known, *([] if last is None else [last])}):
+            for tenant in sorted(ends):
                 upto = tenant if tenant in known else _next(tenant)
                 if start != upto:
                     yield handler, count, start, upto
