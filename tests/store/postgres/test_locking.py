@@ -391,7 +391,7 @@ class Crowd:
     async def house(self, store: PostgresStore) -> None:
         self.clock.advance(200)
         dead = random.randrange(len(self.workers))
-        match random.randrange(6):
+        match random.randrange(7):
             case 0:
                 await store.take_over([self.workers[dead].session])
                 self.workers[dead] = await hire(store)
@@ -404,6 +404,9 @@ class Crowd:
                 await store.free_overdue(5, late_ms=0)
             case 4:
                 await store.purge(5, linger_ms=0, tombstone_ms=500)
+            case 5:
+                held = (await store.renew(self.workers[dead].session, LEASE)).held
+                await store.give_back(self.workers[dead].session, held)
             case _:
                 await store.renew(self.workers[dead].session, LEASE)
 

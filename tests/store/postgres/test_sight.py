@@ -76,6 +76,18 @@ def test_a_full_look_is_had_at_once_if_there_is_not_enough_and_else_now_and_then
     assert sight.worth_a_full_look(enough=True)
 
 
+def test_what_is_remembered_is_forgotten_when_the_clock_is_set_back() -> None:
+    sight = Sight()
+    assert not sight.set_back(10_000)
+    sight.taken(HANDLER, "acme", -5_000)
+    sight.promoted(10_000)
+    assert not sight.set_back(9_950)
+    assert not sight.set_back(11_000)
+    assert sight.set_back(5_000)
+    assert (sight.since(HANDLER, "acme"), sight.timers) == (EVERYTHING, 0)
+    assert not sight.set_back(5_001)
+
+
 def test_a_full_look_that_is_slow_is_had_less_often() -> None:
     clock = Stopwatch()
     sight = Sight(clock)

@@ -62,6 +62,7 @@ Ready = dict[tuple[str, str], int]
 class Found:
     """What a look has found. `since`: from when on, of each tenant; `timers`: some have come due, and are not in it."""
 
+    now: int = 0
     timers: bool = False
     ready: Ready = field(default_factory=Ready)
     since: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
@@ -100,8 +101,9 @@ class Claimant:
     async def _look(self, access: Access, wanted: Wanted) -> Found | None:
         """What there is to claim: what is known to be there, and at times whatever else is. None: the lease is lost."""
         found = await _look(access, wanted, self.sight)
-        enough = found is not None and _wants_no_more(wanted, found.ready)
-        if found is not None and self.sight.worth_a_full_look(enough=enough):
+        if found is None:
+            return None
+        if self.sight.set_back(found.now) or self.sight.worth_a_full_look(enough=_wants_no_more(wanted, found.ready)):
             started = self.sight.clock()
             try:
                 found = await _look(access, wanted, Sight())
@@ -171,16 +173,12 @@ async def _look(access: Access, wanted: Wanted, sight: Sight) -> Found | None:
     after = {demand.handler: demand.after for demand in wanted.demands if demand.after is not None}
     gaps, known = [*sight.gaps(counts, after)], [*sight.known(counts)]
     given = (*_columns(gaps, 4), *_columns(known, 4), sight.timers)
-    timers, ready = None, Ready()
-    rows_ = await access.connection.fetch(sql.CLAIM_LOOK, access.clock, wanted.session_id, *given)
-    for handler, tenant, count in rows_:
-        if tenant is None:
-            timers = count
-        elif count:
-            ready[handler, tenant] = count
+    found = await access.connection.fetch(sql.CLAIM_LOOK, access.clock, wanted.session_id, *given)
+    (now, timers), *_ = [(row[0], row[3]) for row in found if row[0] is not None]
     if timers is None:
         return None
-    return Found(bool(timers), ready, {(handler, tenant): since for handler, _, tenant, since in known})
+    ready = {(handler, tenant): count for _, handler, tenant, count in found if tenant is not None and count}
+    return Found(now, bool(timers), ready, {(handler, tenant): since for handler, _, tenant, since in known})
 
 
 def _columns(found: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:

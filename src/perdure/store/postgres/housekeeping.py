@@ -22,7 +22,7 @@ from .access import Access
 from .jobs import Done
 from .sheet import Act, Sheet, unfinished
 
-__all__ = ["close_session", "expire", "free_overdue", "open_session", "purge", "renew", "take_over"]
+__all__ = ["close_session", "expire", "free_overdue", "give_back", "open_session", "purge", "renew", "take_over"]
 
 
 async def open_session(access: Access, lease_ms: int, info: JSONObject) -> Session:
@@ -34,7 +34,25 @@ async def open_session(access: Access, lease_ms: int, info: JSONObject) -> Sessi
 async def renew(access: Access, session_id: str, lease_ms: int) -> Renewal:
     if await access.connection.execute(sql.SESSION_RENEW, access.clock, session_id, lease_ms) == "UPDATE 0":
         raise LeaseLost
-    return Renewal(frozenset(seq for (seq,) in await access.connection.fetch(sql.RUN_CANCELLED, session_id)))
+    held = await access.connection.fetch(sql.RUN_HELD_BY, session_id)
+    return Renewal(
+        frozenset(seq for seq, _, cancelled in held if cancelled), frozenset((seq, fence) for seq, fence, _ in held)
+    )
+
+
+async def give_back(access: Access, session_id: str, held: frozenset[tuple[int, int]]) -> Done:
+    sheet = Sheet(access)
+    async with access.writing():
+        await sheet.lock([seq for seq, _ in held])
+        still = [seq for seq, fence in sorted(held) if _holds(session_id, fence, sheet.records.get(seq))]
+        done = _on_each(sheet, still, _give_back)
+        await sheet.flush()
+    return done
+
+
+def _holds(session_id: str, fence: int, record: Record | None) -> bool:
+    run = None if record is None else record.run
+    return run is not None and (run.session, run.fence) == (session_id, fence)
 
 
 async def close_session(access: Access, session_id: str) -> Done:

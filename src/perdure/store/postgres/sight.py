@@ -6,9 +6,10 @@ what is ready, each tenant's in the order of time; a look that began at the begi
 time, and claims would become slower by the minute. So a look begins where the last claim left off, and for tenants that
 it does not know it looks only into the gaps between those that it does.
 
-That is what a quick look sees. What lies before (a run that came to be due late, a clock that was set back) is seen by
-a full one: whenever a quick look has not found enough, and now and then. Where a full look is slow, it is had less
-often, so that it never takes more than a small share of the time.
+That is what a quick look sees. What lies before (a run whose transaction took its time, timers that somebody else made
+due) is seen by a full one: whenever a quick look has not found enough, and now and then; and all of it is forgotten
+when the clock is set back. Where a full look is slow, it is had less often, so that it never takes more than a small
+share of the time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KNOWN: Final = 100
 """Tenants that are remembered of each handler; each is a probe of the index."""
 _NOW_AND_THEN: Final = 1.0
 """Seconds after which what lies before is worth a look, though there is enough to do."""
-_SLOW: Final = 0.02
+_SLOW: Final = 0.002
 _SHARE: Final = 20
 """A full look that took longer than `_SLOW` seconds takes one in so many seconds at most."""
 
@@ -43,6 +44,7 @@ class Sight:
     _since: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     _looked: float = 0.0
     _took: float = 0.0
+    _now: int = 0
 
     def since(self, handler: str, tenant: str) -> int:
         """Where to begin with a tenant's runs."""
@@ -86,6 +88,15 @@ class Sight:
             yield handler, count, start, None
 
     # -- full looks ----------------------------------------------------------------------------------------------------
+
+    def set_back(self, now: int) -> bool:
+        """Whether the store's clock has gone back since the last look: what is due from now on lies before all this."""
+        before, self._now = self._now, now
+        if now >= before - _SLACK:
+            return False
+        self._since.clear()
+        self.timers = 0
+        return True
 
     def worth_a_full_look(self, *, enough: bool) -> bool:
         """Whether to look at everything now, after a quick look that found `enough` or did not."""

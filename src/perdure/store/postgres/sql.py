@@ -238,9 +238,9 @@ SESSION_DELETE: Final = "DELETE FROM perdure.session WHERE id = $1"
 RUN_OF_SESSIONS: Final = "SELECT task_seq FROM perdure.run WHERE session = ANY($1::text[])"
 
 # index: run_held, then task_pkey
-RUN_CANCELLED: Final = """
-SELECT task_seq FROM perdure.run
-WHERE session = $1 AND (SELECT cancel_requested FROM perdure.task WHERE seq = task_seq)"""
+RUN_HELD_BY: Final = """
+SELECT task_seq, fence, (SELECT cancel_requested FROM perdure.task WHERE seq = task_seq) FROM perdure.run
+WHERE session = $1"""
 
 # -- claiming ----------------------------------------------------------------------------------------------------------
 
@@ -269,17 +269,17 @@ WITH RECURSIVE turn (handler, wanted, more, upto, tenant) AS (
             WHERE run.handler = turn.handler AND {_READY} AND run.tenant > turn.tenant AND run.tenant < turn.upto
             ORDER BY run.tenant LIMIT 1) END
     FROM turn WHERE tenant IS NOT NULL AND more > 0)
-SELECT '' AS handler, NULL AS tenant,
+SELECT {_NOW} AS now, '' AS handler, NULL AS tenant,
        (SELECT (EXISTS (SELECT 1 FROM perdure.run WHERE {_TIMER} AND due_at >= $11 AND due_at <= {_NOW}))::int
         FROM perdure.session WHERE id = $2 AND expires_at > {_NOW}) AS ready
 UNION ALL
-SELECT handler, tenant, (
+SELECT NULL, handler, tenant, (
     SELECT count(*) FROM (
         SELECT 1 FROM perdure.run AS run
         WHERE run.handler = turn.handler AND run.tenant = turn.tenant AND {_READY} LIMIT turn.wanted) AS counted)
 FROM turn WHERE tenant IS NOT NULL
 UNION ALL
-SELECT handler, tenant, (
+SELECT NULL, handler, tenant, (
     SELECT count(*) FROM (
         SELECT 1 FROM perdure.run AS run
         WHERE run.handler = known.handler AND run.tenant = known.tenant AND {_READY} AND due_at >= since

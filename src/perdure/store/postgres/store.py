@@ -137,6 +137,9 @@ class PostgresStore:
     async def renew(self, session_id: str, lease_ms: int) -> Renewal:
         return await self._read(lambda access: housekeeping.renew(access, session_id, lease_ms))
 
+    async def give_back(self, session_id: str, held: frozenset[tuple[int, int]]) -> int:
+        return await self._errand(lambda access: housekeeping.give_back(access, session_id, held))
+
     async def close_session(self, session_id: str) -> None:
         await self._errand(lambda access: housekeeping.close_session(access, session_id))
 
