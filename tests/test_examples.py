@@ -220,7 +220,7 @@ async def test_the_examples_of_tests_pass() -> None:
             process.kill()
             await process.wait()
     assert process.returncode == 0, output.decode()
-    assert b"4 passed" in output
+    assert b"6 passed" in output
 
 
 async def test_the_page_counts_the_crashes_that_are_played() -> None:

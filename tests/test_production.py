@@ -10,7 +10,7 @@ from perdure.testing.postgresql import Cluster
 from tests.store.support import ADA, new_task
 from tests.wire.support import ROOT
 
-CREATE, GRANT, WATCH = re.findall(
+CREATE, GRANT, WATCH, WATCHER = re.findall(
     r"```sql\n(.*?)```", (ROOT / "docs/howto/production.md").read_text("utf-8"), re.DOTALL
 )
 
@@ -39,6 +39,20 @@ async def test_one_role_owns_the_tables_and_another_works_with_them(roles: Clust
     later = "CREATE TABLE perdure.later (id bigint GENERATED ALWAYS AS IDENTITY, at bigint)"
     roles.sql(f"SET ROLE perdure_owner; {later}", "perdure")
     roles.sql("SET ROLE perdure; INSERT INTO perdure.later (at) VALUES (1); DELETE FROM perdure.later", "perdure")
+
+
+async def test_a_role_that_watches_sees_what_others_do_and_can_end_it(roles: Cluster) -> None:
+    await PostgresUpgrade(roles.url("perdure", user="perdure_owner", password="tables")).apply(post=True)
+    roles.sql(WATCHER, "perdure")
+    store = PostgresStore(roles.url("perdure"))
+    await store.open()
+    try:
+        assert "perdure|idle|" not in roles.sql(f"SET ROLE perdure; {WATCH}", "perdure")
+        assert "run|" in roles.sql(f"SET ROLE perdure_watch; {WATCH}", "perdure")
+        assert "perdure|idle|" in roles.sql(f"SET ROLE perdure_watch; {WATCH}", "perdure")
+    finally:
+        await store.close()
+        roles.sql("DROP OWNED BY perdure_watch; DROP ROLE perdure_watch", "perdure")
 
 
 def test_the_queries_that_watch_can_be_asked(database: str, postgres: Cluster) -> None:

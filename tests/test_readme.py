@@ -47,7 +47,7 @@ SERVERS = {
 }
 """Each server under examples/, and its tools."""
 CLIENTS: Final = {"walkthrough"}
-TESTS: Final = {"test_my_store", "test_refunds", "test_versions"}
+TESTS: Final = {"test_my_store", "test_refunds", "test_refunds_on_postgresql", "test_versions"}
 """Run by `test_examples.py`, like what the pages say of the servers; a store's by `testing/test_stores.py`."""
 SHELL = re.compile(r"```sh\n(?P<script>.*?)```", re.DOTALL)
 MESSAGE = re.compile(r"^(?P<head>(?:POST|HTTP)[^{]*?)\n\n(?P<body>\{\n.*?^\})$", re.MULTILINE | re.DOTALL)

@@ -6,6 +6,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
@@ -274,6 +275,25 @@ def test_who_starts_a_server_without_authentication_is_told_what_protects_its_ta
         finally:
             process.kill()
     assert line == "perdure: no authentication: whoever knows a task's id may read it\n"
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["perdure serve", "mcp.run"])
+def test_a_server_that_may_be_one_of_several_says_that_its_key_is_its_own(
+    own: bool, database: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    (tmp_path / "program.py").write_text(PROGRAM.format(store=database, port=port, host="127.0.0.1"))
+    command = [sys.executable, "program.py"] if own else [PERDURE, "serve", "program:mcp", "--port", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        late = threading.Timer(PATIENCE, process.kill)
+        late.start()
+        try:
+            assert process.stderr is not None
+            # What the SDK's own log makes of it is broken into lines.
+            assert any("the key for requestState is" in line for line in process.stderr)
+        finally:
+            late.cancel()
+            process.kill()
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ async def test_workers_run_the_tasks_of_a_server_that_runs_none_and_end_in_order
             assert ran == {one.pid, two.pid}, "each took what it had a slot for"
             assert server.pid not in {one.pid for one in effects(tmp_path)}
         assert await one.end(signal.SIGTERM) == await two.end(signal.SIGINT) == 0
+        for worker in (one, two):
+            assert "perdure: told to stop working for fleet\n" in worker.output.read_text()
+            assert "it waits up to 0.1 s for what runs (tasks: 1)" in worker.output.read_text()
     assert rows(tmp_path, RUN) == [HANDED_OVER] * 2
     assert not rows(tmp_path, "SELECT * FROM session")
 

@@ -146,6 +146,9 @@ class Rigged:
     async def renew(self, session_id: str, lease_ms: int) -> Renewal:
         return await self._rigged("renew", partial(self._inner.renew, session_id, lease_ms))
 
+    async def give_back(self, session_id: str, held: frozenset[tuple[int, int]]) -> int:
+        return await self._rigged("give_back", partial(self._inner.give_back, session_id, held))
+
     async def close_session(self, session_id: str) -> None:
         await self._rigged("close_session", partial(self._inner.close_session, session_id))
 

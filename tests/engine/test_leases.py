@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.domain.model import Demand, JSONObject, Outcome, Status
+from perdure.domain.model import Claim, Demand, JSONObject, Outcome, Status, Task
 from perdure.engine.lease import Neighbours, alive, identity
 from perdure.engine.run import Run
 from perdure.store.base import Store
@@ -74,6 +74,31 @@ async def test_a_worker_that_was_taken_over_drops_what_it_ran_and_starts_over(st
         assert await worker_session(store) == second
     assert (await store.get(ADA, task.id)).version == over.version
     assert await store.sessions() == ()
+
+
+async def test_what_runs_is_counted_when_the_lease_is_lost_though_it_was_heard_to_be_over_before(
+    store: Store, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Tool()
+    await store.create(new_task(ttl_ms=1_000))
+    async with serving(store, handlers(report=work), lease_ms=HOUR):
+        await work.started()
+        clock.advance(1_000)
+        assert await store.expire(10) == 1
+        await eventually(lambda: work.told == [True], "the work was not told")
+        await store.take_over([await worker_session(store)])
+        await eventually(lambda: "the lease lapsed" in caplog.text, "the worker did not hear of it")
+        work.let_go.set()
+    assert "the lease lapsed; what runs here is left to other workers (tasks: 1)" in caplog.text
+
+
+async def test_a_lease_that_is_lost_while_nothing_runs_is_worth_a_warning(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(store, handlers(report=Tool()), lease_ms=HOUR):
+        await store.take_over([await worker_session(store)])
+        await eventually(lambda: "the lease lapsed" in caplog.text, "the worker did not hear of it")
+    assert [record.levelname for record in caplog.records if "lapsed" in record.getMessage()] == ["WARNING"]
 
 
 async def test_a_lost_run_keeps_its_slot_until_its_work_has_ended(store: Store) -> None:
@@ -361,3 +386,97 @@ async def test_work_whose_run_was_freed_behind_its_back_is_told_when_the_same_ta
         assert (await ended(store, task)).result == done("attempt 2").result
         work.let_go.set()
     assert work.attempts == [1, 2]
+
+
+# -- a store that lost what it had acknowledged ------------------------------------------------------------------------
+
+
+class Forgetful(Rigged):
+    """Acknowledges the first outcome and does not keep it: as a primary that dies before its standby has it."""
+
+    lost = False
+
+    async def finish(self, claim: Claim, outcome: Outcome) -> Task:
+        if not self.lost:
+            self.lost = True
+            return claim.task
+        return await super().finish(claim, outcome)
+
+
+class Quick:
+    """Work that ends at once."""
+
+    def __init__(self) -> None:
+        self.attempts: list[int] = []
+
+    async def __call__(self, run: Run, params: JSONObject) -> Outcome:
+        self.attempts.append(run.claim.attempt)
+        return done("quick")
+
+
+async def test_a_task_whose_end_the_store_has_lost_is_given_back_and_runs_again(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    work, rigged = Quick(), Forgetful(store)
+    rigged.fail("give_back", 1)  # it is tried again
+    task = await store.create(new_task(max_attempts=1))
+    async with serving(rigged, handlers(report=work), lease_ms=FAST_LEASE):
+        assert (await ended(store, task)).status is Status.COMPLETED
+    assert (work.attempts, rigged.calls.count("give_back")) == ([1, 1], 2)
+    assert [record.getMessage() for record in caplog.records if "begin anew" in record.getMessage()] == [
+        "the store has lost what became of runs of this worker; they begin anew (tasks: 1)"
+    ]
+
+
+async def test_what_somebody_else_has_freed_meanwhile_is_not_worth_a_word(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    work, rigged = Quick(), Forgetful(store)
+    task = await store.create(new_task())
+
+    async def free() -> None:
+        run = (await store.inspect(task.id)).run
+        assert run is not None
+        assert await store.give_back(await worker_session(store), frozenset({(task.seq, run.fence)})) == 1
+
+    rigged.before["give_back"].append(free)
+    async with serving(rigged, handlers(report=work), lease_ms=FAST_LEASE):
+        assert (await ended(store, task)).status is Status.COMPLETED
+    assert (work.attempts, "begin anew" in caplog.text) == ([1, 1], False)
+
+
+async def renewed(rigged: Rigged) -> None:
+    """Once the worker has renewed its lease again, from beginning to end."""
+    for _ in range(2):  # when the second has begun, the first is through
+        count = rigged.calls.count("renew")
+        rigged.miss()
+        await eventually(lambda count=count: rigged.calls.count("renew") > count, "the worker did not renew")
+
+
+async def test_a_run_that_ends_while_the_store_looks_is_no_stray(store: Store) -> None:
+    work, rigged = Tool(), Rigged(store)
+    task = await store.create(new_task())
+    async with serving(rigged, handlers(report=work), lease_ms=HOUR):
+        await work.started()
+        looked = rigged.gate_after("renew")
+        rigged.miss()
+        await looked.reached()
+        work.let_go.set()
+        await ended(store, task)
+        looked.open()
+        await renewed(rigged)
+    assert "give_back" not in rigged.calls
+
+
+async def test_a_run_that_is_being_claimed_is_no_stray(store: Store) -> None:
+    """The claim is committed, its caller not yet resumed: the session holds a run that nobody here knows."""
+    work, rigged = Quick(), Rigged(store)
+    task = await store.create(new_task())
+    claimed = rigged.gate_after("claim")
+    async with serving(rigged, handlers(report=work), lease_ms=HOUR):
+        await claimed.reached()
+        await renewed(rigged)
+        await renewed(rigged)
+        claimed.open()
+        await ended(store, task)
+    assert (work.attempts, "give_back" in rigged.calls) == ([1], False)

@@ -1,6 +1,7 @@
 """A graceful shutdown: what is finished, what is handed over, and that it ends whatever the tools do."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 
@@ -31,7 +32,10 @@ from tests.support import PATIENCE, eventually
 Unwind = Callable[[float], None]
 
 
-async def test_tasks_are_finished_in_the_grace_period_and_none_is_begun(store: Store) -> None:
+async def test_tasks_are_finished_in_the_grace_period_and_none_is_begun(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "perdure")
     started, let_go = list[str](), asyncio.Event()
 
     async def work(run: Run, params: JSONObject) -> Outcome:
@@ -48,17 +52,29 @@ async def test_tasks_are_finished_in_the_grace_period_and_none_is_begun(store: S
     assert (started, await status(store, first)) == ([first.id], Status.COMPLETED)
     claim = await claim_as_another(store)
     assert (claim.task.id, claim.attempt) == (second.id, 1)
+    assert _said(caplog) == ["the worker stops: it waits up to 3600 s for what runs (tasks: 1)"]
 
 
-async def test_an_idle_worker_stops_at_once_and_hears_nothing_more(rigged: Rigged) -> None:
+def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "perdure.engine.worker"]
+
+
+async def test_an_idle_worker_stops_at_once_and_hears_and_says_nothing_more(
+    rigged: Rigged, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "perdure")
     async with serving(rigged, handlers(report=_never), grace_ms=HOUR, poll_ms=HOUR):
         await worker_session(rigged)
         await eventually(lambda: "claim" in rigged.calls, "it did not look for work")
         assert rigged.listeners == 1
     assert (rigged.listeners, rigged.calls[-1]) == (0, "close_session")
+    assert _said(caplog) == []
 
 
-async def test_what_does_not_end_in_time_is_cancelled_and_handed_over_with_its_attempt_unchanged(store: Store) -> None:
+async def test_what_does_not_end_in_time_is_cancelled_and_handed_over_with_its_attempt_unchanged(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "perdure")
     stops: list[Stop | None] = []
 
     async def work(run: Run, params: JSONObject) -> Outcome:
@@ -77,6 +93,10 @@ async def test_what_does_not_end_in_time_is_cancelled_and_handed_over_with_its_a
     assert (stops, await store.sessions()) == ([None, Stop.SHUTDOWN], ())
     claim = await claim_as_another(store)
     assert (claim.task.id, claim.attempt) == (task.id, 1)
+    assert _said(caplog) == [
+        "the worker stops: it waits up to 0.001 s for what runs (tasks: 1)",
+        "the grace period is over; what runs is stopped and handed over (tasks: 1)",
+    ]
 
 
 async def test_what_cancelled_work_returns_at_a_shutdown_is_no_result_and_the_run_goes_to_another(store: Store) -> None:

@@ -84,6 +84,22 @@ def test_the_url_and_the_password_may_be_in_the_environment(empty_database: str,
     assert migrate(env={**env, "PERDURE_STORE": url}).output == APPLIED
 
 
+def test_the_url_may_be_said_as_every_other_command_has_it(empty_database: str) -> None:
+    assert migrate("--store", empty_database, env={"PERDURE_STORE": "elsewhere"}).output == APPLIED
+    done = migrate(empty_database, env={"PERDURE_STORE": "elsewhere"})
+    assert (done.exit_code, done.output) == (0, f"{shown(empty_database)} is up to date\n")
+
+
+def test_a_store_that_is_named_twice_or_never_is_refused_and_how_to_name_it_is_shown() -> None:
+    done = migrate("sqlite:///a.db", "--store", "sqlite:///b.db")
+    assert done.exit_code == 2
+    assert "Usage: main migrate [OPTIONS] [URL]\n" in done.output
+    assert done.output.endswith("\nError: Say which store once: URL or --store URL.\n")
+    done = migrate(env={"PERDURE_STORE": ""})
+    assert done.exit_code == 2
+    assert done.output.endswith("\nError: Say which store: URL, or --store URL, or PERDURE_STORE in the environment.\n")
+
+
 def test_a_check_and_a_script_are_two_things(empty_database: str) -> None:
     done = migrate("--check", "--sql", empty_database)
     assert done.exit_code == 2

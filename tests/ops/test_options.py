@@ -50,6 +50,12 @@ def test_what_looks_at_a_store_looks_at_that_one(named: Path) -> None:
     assert run("inspect", "tsk_" + "a" * 32).output == "perdure: Task not found\n"
 
 
+def test_the_beginning_of_an_id_is_told_from_an_id(named: Path) -> None:
+    said = run("inspect", "tsk_4ogxj4…").output
+    assert said.startswith("perdure: tsk_4ogxj4… is the beginning of an id, as logs show it: ")
+    assert run("inspect", "tsk_4ogxj4").output == "perdure: Malformed task id\n"
+
+
 def test_it_goes_before_the_programs_own(named: Path, tmp_path: Path) -> None:
     (program := tmp_path / "elsewhere_status.py").write_text(ELSEWHERE)
     assert json.loads(run("status", f"{program}:mcp", "--json").output)["store"] == url(named)

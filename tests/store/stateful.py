@@ -143,6 +143,7 @@ of_sessions = any_of(
     (2, calls("open_session", st.sampled_from([100 * LEASE, LEASE, 2_000]))),
     (2, calls("take_over", st.booleans())),
     (1, calls("renew", st.just(LEASE))),
+    (1, calls("give_back", st.integers(0, 3))),
     (1, calls("close_session")),
 )
 new_tasks = calls(
@@ -257,7 +258,7 @@ class Stores(RuleBasedStateMachine):
         match call.verb:
             case "create" | "create_again" | "open_session":
                 getattr(self, call.verb)(*call.args, **call.named)
-            case "claim" | "take_over" | "renew" | "close_session":
+            case "claim" | "take_over" | "renew" | "give_back" | "close_session":
                 getattr(self, call.verb)(recent(self.sessions, back), call)
             case "get" | "answer" | "request_cancel":
                 self.both(lambda store: call.of(store, owner, task_id))
@@ -302,6 +303,12 @@ class Stores(RuleBasedStateMachine):
         self.each(lambda store, side: call.of(store, session[side]), lambda answer: answer)
 
     close_session = renew
+
+    def give_back(self, session: tuple[str, str], call: Call) -> None:
+        """Some of the latest claims, whoever's they are and whether they hold or not."""
+        (count,) = call.args
+        held = frozenset((claim.seq, claim.fence) for claim in self.claims[len(self.claims) - count :])
+        self.each(lambda store, side: store.give_back(session[side], held), lambda count: count)
 
     def take_over(self, session: tuple[str, str], call: Call) -> None:
         (known_to_be_dead,) = call.args

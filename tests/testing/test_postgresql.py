@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from perdure.store.postgres import PostgresStore
 from perdure.testing.postgresql import Bouncer, Cluster, ProgramFailed, ProgramMissing, guard, programs
 from perdure.testing.postgresql.scratch import Scratch
 from tests.support import PATIENCE, eventually
@@ -65,6 +66,13 @@ def test_a_database_can_be_copied_replaced_and_dropped(cluster: Cluster) -> None
     cluster.create_database("other", instead_of='a "copy"')
     cluster.drop_database("original")
     assert cluster.sql("SELECT datname FROM pg_database WHERE NOT datistemplate ORDER BY 1") == "other\npostgres"
+
+
+async def test_a_store_that_is_made_can_be_used_at_once_also_where_a_loop_runs(cluster: Cluster) -> None:
+    store = PostgresStore(cluster.create_store("mine"))
+    await store.open()
+    await store.close()
+    cluster.drop_database("mine")
 
 
 def test_a_failing_statement_says_why_and_stops_the_rest(cluster: Cluster) -> None:

@@ -256,9 +256,14 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a worker hears when it renews its lease: which of its runs (by task number) somebody asked to cancel."""
+    """What a worker hears when it renews its lease.
+
+    `cancelled`: which of its runs (by task number) somebody asked to cancel. `held`: all runs that the session holds,
+    each as its task's number and the fence.
+    """
 
     cancelled: frozenset[int] = frozenset()
+    held: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class Worker:
         that moment finds no run here, and would be heard of at the next renewal only, or never.
         """
         self._session = ""
+        self._strays = frozenset[tuple[int, int]]()
+        """What the last look found the session to hold without anybody here running it."""
         self._renewing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._missed = asyncio.Event()
@@ -155,9 +157,26 @@ class Worker:
                 return
             for seq in renewal.cancelled:
                 self._tell(seq, Stop.CANCEL)
+            await self._give_back_strays(renewal.held)
             for seq, execution in tuple(self._held.items()):
                 if await self._is_over(execution.claim.task):
                     self._tell(seq, Stop.LOST)
+
+    async def _give_back_strays(self, held: frozenset[tuple[int, int]]) -> None:
+        """Give back what the session holds though nothing here runs it.
+
+        What was written is lost where a standby takes over that lacks the last commits, or a backup is restored. The
+        session lives on, and so nobody would ever take the run over from it. A run that has ended while the store
+        looked is no such stray, so only what is found twice counts; and none can be told from a run that is being
+        claimed.
+        """
+        if self._hints is not None:
+            return
+        strays = held - {(execution.claim.seq, execution.claim.fence) for execution in self._running}
+        again, self._strays = strays & self._strays, strays
+        count = await self._store.give_back(self._session, again) if again else 0
+        if count:
+            logger.warning("the store has lost what became of runs of this worker; they begin anew (tasks: %d)", count)
 
     async def _keep_own(self) -> str:
         await self._renew()
@@ -174,7 +193,11 @@ class Worker:
 
     async def _start_over(self) -> None:
         """The lease lapsed and somebody took over: nothing that runs here counts any more."""
-        logger.error("the lease lapsed; what runs here is left to other workers (tasks: %d)", len(self._held))
+        # Not `_held`: what was already heard to be lost, from another worker's end of it, is still being stopped.
+        if self._running:
+            logger.error("the lease lapsed; what runs here is left to other workers (tasks: %d)", len(self._running))
+        else:
+            logger.warning("the lease lapsed; nothing ran here, and it is begun anew")
         for seq in tuple(self._held):
             self._tell(seq, Stop.LOST)
         await patience.persist(self._begin_session)
@@ -266,8 +289,12 @@ class Worker:
 
     async def _drain(self, claiming: asyncio.Task[None]) -> None:
         """Wait for the last claim and for what runs; what does not end in time goes to others."""
+        if self._held:
+            logger.info("the worker stops: it waits up to %g s for what runs (tasks: %d)", self._grace, len(self._held))
         await patience.within(self._grace, self._no_more(self._held, claiming))
         claiming.cancel()
+        if self._held:
+            logger.info("the grace period is over; what runs is stopped and handed over (tasks: %d)", len(self._held))
         for seq in tuple(self._held):
             self._tell(seq, Stop.SHUTDOWN)
         if not await patience.within(_UNWIND, self._no_more(self._running)):

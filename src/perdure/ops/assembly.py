@@ -6,6 +6,7 @@ whether it can be used, and run it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,6 +25,8 @@ from perdure.wire.attachment import NO_LIFESPAN, Attachment
 from . import checks, stores
 
 __all__ = ["Assembly", "assembly_of"]
+
+logger = logging.getLogger(__name__)
 
 
 class Assembly:
@@ -91,6 +94,14 @@ class Assembly:
             anyio.run(self._open_once)
         except StoreUnusable as error:
             raise SystemExit(f"perdure: {error}") from None
+
+    def warn_of_keys(self) -> None:
+        """Say that answers are refused where a balancer spreads them, if this may be one of several servers."""
+        if self.attachment.key_of_its_own and isinstance(self.named, str) and stores.spans_machines(self.named):
+            logger.warning(
+                "the key for requestState is this process's own, so what is asked inside a request can't be answered "
+                "to another server or after a restart: pass request_state_security=RequestStateSecurity(keys=[…])"
+            )
 
     async def _open_once(self) -> None:
         await self.runtime.store.open()

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import click
+from click.core import ParameterSource
 from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import PerdureError
@@ -78,18 +79,26 @@ def inspect(task_id: str, store: str, as_json: bool) -> None:
 
 
 @main.command("migrate")
-@click.argument("url", envvar=options.STORE)
+@click.argument("url", required=False)
+@click.option("--store", envvar=options.STORE, show_envvar=True, help="The same, as every other command has it.")
 @click.option("--check", is_flag=True, help="Change nothing; exit with status 1 if there is something to apply.")
 @click.option("--sql", is_flag=True, help="Change nothing; print what would be run, for psql or sqlite3.")
 @click.option("--post", is_flag=True, help="Also apply what must wait until no older release of Perdure runs.")
-def run_migrate(url: str, check: bool, sql: bool, post: bool) -> None:
+@click.pass_context
+def run_migrate(context: click.Context, url: str | None, store: str | None, check: bool, sql: bool, post: bool) -> None:
     """Bring the schema of the store at URL up to date; its other users may go on meanwhile.
 
-    URL may be in the environment variable PERDURE_STORE instead, and its password in PGPASSWORD or a password file.
+    URL may be said as --store too, or in the environment variable PERDURE_STORE; its password belongs into PGPASSWORD
+    or a password file.
     """
     if check and sql:
         raise click.UsageError("Say --check or --sql, not both.")
-    migrate.run(url, check=check, sql=sql, post=post)
+    if url is not None and context.get_parameter_source("store") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("Say which store once: URL or --store URL.")
+    named = store if url is None else url
+    if named is None:
+        raise click.UsageError(f"Say which store: URL, or --store URL, or {options.STORE} in the environment.")
+    migrate.run(named, check=check, sql=sql, post=post)
 
 
 @main.command("demo")

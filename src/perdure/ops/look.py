@@ -84,6 +84,11 @@ def inspect(store: str | Store, task_id: str) -> Plain:
     Raises:
         SystemExit: there is none, or the store can't be used; one line says so.
     """
+    if task_id.endswith("…"):
+        raise SystemExit(
+            f"perdure: {task_id} is the beginning of an id, as logs show it: look the whole of it up in the "
+            "table perdure.task of the store (task in SQLite)"
+        )
 
     async def ask(opened: Store) -> Plain:
         return _task(await opened.inspect(ids.parse(task_id)), await opened.sessions(), _now())

@@ -85,6 +85,7 @@ def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port:
     )
     told = _nothing
     if assembly is not None:
+        assembly.warn_of_keys()
         told = assembly.stop_working
         health.offer(app, assembly)
     with Leaving() as leaving:

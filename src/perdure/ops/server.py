@@ -49,6 +49,7 @@ class Server(MCPServer[Any]):
 
     def _run_http(self, sockets: list[socket.socket], **options: Any) -> None:
         exposure.warn(self)
+        self.assembly.warn_of_keys()
         health.offer(self, self.assembly)
         level = self.settings.log_level.lower()
         http.listen(self.streamable_http_app(**options), sockets, log_level=level, told=self.assembly.stop_working)

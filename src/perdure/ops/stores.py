@@ -14,7 +14,7 @@ from perdure.store.sqlite import SQLiteStore
 from perdure.store.sqlite.schema import path_of
 from perdure.store.sqlite.upgrade import SQLiteUpgrade
 
-__all__ = ["described", "named_store", "open_store", "require", "upgrade_of"]
+__all__ = ["described", "named_store", "open_store", "require", "spans_machines", "upgrade_of"]
 
 _SQLITE = "sqlite:"
 _POSTGRES = ("postgresql:", "postgres:")
@@ -95,6 +95,11 @@ def require(url: str) -> None:
     """
     if url.startswith(_SQLITE) and not (path := path_of(url)).exists():
         raise StoreUnusable(f"there is no file {path}")
+
+
+def spans_machines(url: str) -> bool:
+    """Whether servers on several machines may share the store that `url` names."""
+    return url.startswith(_POSTGRES)
 
 
 def described(store: str | Store) -> str:

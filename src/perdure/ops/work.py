@@ -63,6 +63,7 @@ async def _work(app: MCPServer[Any], assembly: Assembly) -> None:
         async with assembly.working(app):
             print(_greeting(app, assembly), file=sys.stderr, flush=True)
             await told.wait()
+            print(f"perdure: told to stop working for {app.name}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -157,6 +157,14 @@ class Workers(Protocol):
         """
         ...
 
+    async def give_back(self, session_id: str, held: frozenset[tuple[int, int]]) -> int:
+        """Give back (`release`) those of these runs that the session still holds under that fence; how many.
+
+        `held`: as in `Renewal`. For what a store has lost: a worker was told that its write is kept, and then the
+        database was put back to what it had been before.
+        """
+        ...
+
     async def close_session(self, session_id: str) -> None:
         """End the lease; whatever it still holds is given back (`release`)."""
         ...

@@ -48,7 +48,8 @@ class Attachment:
 
     `server`: which one it is, once that is known. `server_info`: how it presents itself. `settings`: what the extension
     advertises; nothing, in a dictionary of its own, by which it is told from others'. `applied`: whether a server took
-    what the extension adds to it. `started`: whether the lifespan was ever entered.
+    what the extension adds to it. `started`: whether the lifespan was ever entered. `key_of_its_own`: the server is
+    known to seal `requestState` with a key that no other process has; of one made by hand nobody can tell.
     """
 
     def __init__(self, runtime: Runtime, catalog: Catalog) -> None:
@@ -58,6 +59,7 @@ class Attachment:
         self.settings: dict[str, Any] = {}
         self.applied = False
         self.started = False
+        self.key_of_its_own = False
         self._runtime = runtime
         self._catalog = catalog
         self._complained = False
@@ -69,6 +71,7 @@ class Attachment:
 
     def wiring(self, extension: Extension, lifespan: Lifespan | None, options: dict[str, Any]) -> dict[str, Any]:
         """`options` of an `MCPServer` with `extension`, the middleware and the lifespan added to what is there."""
+        self.key_of_its_own = options.get("request_state_security") is None
         return {
             **options,
             "extensions": [*options.get("extensions", ()), extension],

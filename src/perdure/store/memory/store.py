@@ -102,8 +102,18 @@ class MemoryStore:
         if session is None:
             raise LeaseLost
         self._t.sessions[session_id] = replace(session, expires_at=self._clock() + lease_ms)
-        tasks = (record.task for record, run in self._t.runs() if run.session == session_id)
-        return Renewal(frozenset(task.seq for task in tasks if task.cancel_requested))
+        held = [(record.task, run.fence) for record, run in self._t.runs() if run.session == session_id]
+        cancelled = frozenset(task.seq for task, _ in held if task.cancel_requested)
+        return Renewal(cancelled, frozenset((task.seq, fence) for task, fence in held))
+
+    async def give_back(self, session_id: str, held: frozenset[tuple[int, int]]) -> int:
+        now = self._clock()
+        runs = [(record, run) for record, run in self._t.runs() if run.session == session_id]
+        still = [(record, run) for record, run in runs if (record.task.seq, run.fence) in held]
+        for record, run in still:
+            verbs.give_back(record, run, now)
+            self._settle(record)
+        return len(still)
 
     async def close_session(self, session_id: str) -> None:
         now = self._clock()

@@ -21,7 +21,7 @@ from perdure.store.codec import encode
 from . import shared, sql
 from .writer import Transaction
 
-__all__ = ["claim", "close_session", "open_session", "renew"]
+__all__ = ["claim", "close_session", "give_back", "open_session", "renew"]
 
 _Taken = tuple[int, int, int, int, int | None]
 """A row of `sql.RUN_CLAIM`."""
@@ -39,7 +39,18 @@ def open_session(tx: Transaction, lease_ms: int, info: JSONObject, now: int) -> 
 def renew(tx: Transaction, session_id: str, lease_ms: int, now: int) -> Renewal:
     if not tx.run(sql.SESSION_RENEW, now + lease_ms, session_id):
         raise LeaseLost
-    return Renewal(frozenset(seq for (seq,) in tx.all(sql.RUN_CANCELLED, session_id)))
+    held = tx.all(sql.RUN_HELD_BY, session_id)
+    return Renewal(
+        frozenset(seq for seq, _, cancelled in held if cancelled), frozenset((seq, fence) for seq, fence, _ in held)
+    )
+
+
+def give_back(tx: Transaction, session_id: str, held: frozenset[tuple[int, int]], now: int) -> int:
+    still = sorted(seq for seq, fence, _ in tx.all(sql.RUN_HELD_BY, session_id) if (seq, fence) in held)
+    for seq in still:
+        task = shared.by_seq(tx, seq)
+        shared.free(tx, task, lifecycle.on_free(task, minded=shared.minds(tx, seq)), now)
+    return len(still)
 
 
 def close_session(tx: Transaction, session_id: str, now: int) -> None:

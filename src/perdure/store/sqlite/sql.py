@@ -183,9 +183,9 @@ SELECT count(*) FROM (
     UNION ALL SELECT 1 FROM run WHERE {_TIMER} AND due_at <= ? AND tenant = ? LIMIT ?)"""  # noqa: S608
 
 # index: run_held, then task's primary key
-RUN_CANCELLED: Final = """
-SELECT task_seq FROM run JOIN task ON task.seq = run.task_seq
-WHERE session IS NOT NULL AND session = ? AND cancel_requested = 1"""
+RUN_HELD_BY: Final = """
+SELECT task_seq, fence, cancel_requested FROM run JOIN task ON task.seq = run.task_seq
+WHERE session IS NOT NULL AND session = ?"""
 
 # index: counter's primary key
 FENCE_NEXT: Final = "UPDATE counter SET value = value + 1 WHERE name = 'fence' RETURNING value"

@@ -124,6 +124,9 @@ class SQLiteStore:
     async def renew(self, session_id: str, lease_ms: int) -> Renewal:
         return await self._writer.submit(lambda tx: claims.renew(tx, session_id, lease_ms, self._clock()))
 
+    async def give_back(self, session_id: str, held: frozenset[tuple[int, int]]) -> int:
+        return await self._writer.submit(lambda tx: claims.give_back(tx, session_id, held, self._clock()))
+
     async def close_session(self, session_id: str) -> None:
         await self._writer.submit(lambda tx: claims.close_session(tx, session_id, self._clock()))
 

@@ -1,7 +1,10 @@
 """A PostgreSQL server of one's own, for tests, benchmarks and storms; and a PgBouncer in front of it.
 
     with Cluster() as cluster:
-        tasks = Tasks(cluster.create_database("mine"))
+        tasks = Tasks(cluster.create_store("mine"))
+
+`create_store` makes a database and applies the migrations, as `perdure migrate --post` does; the database that
+`create_database` makes has no tables, and no server starts on it.
 
 `Cluster` finds the server's programs, makes a data directory in a scratch folder, and listens on a free port of
 127.0.0.1 with a password that nobody else knows. What a database does to its users can be done to it: stopped in order

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import quote, urlencode
+
+from perdure.ops.stores import upgrade_of
 
 from .guard import processes
 from .programs import free_port, server_programs
@@ -211,6 +215,17 @@ class Cluster(Private):
         copied = "" if template is None else f" TEMPLATE {_quoted(template)}"
         self.sql(f"{dropped}CREATE DATABASE {_quoted(name)}{copied}{self._strategy()}")
         return self.url(name)
+
+    def create_store(self, name: str) -> str:
+        """Create a database with the tables of this release, all migrations applied. Returns its URL, for `Tasks`.
+
+        Raises:
+            StoreUnusable: the driver is not installed; one line says how to.
+        """
+        url = self.create_database(name)
+        with ThreadPoolExecutor(1) as aside:  # there may be a loop in the caller's thread
+            aside.submit(asyncio.run, upgrade_of(url).apply(post=True)).result()
+        return url
 
     def drop_database(self, name: str) -> None:
         """Drop a database if there is one, whoever is connected to it."""

@@ -118,6 +118,10 @@ async def _close(store: Store, clock: VirtualClock, worker: Worker, claim: Claim
     await store.close_session(worker.session)
 
 
+async def _give_back(store: Store, clock: VirtualClock, worker: Worker, claim: Claim) -> None:
+    assert await store.give_back(worker.session, frozenset({(claim.seq, claim.fence)})) == 1
+
+
 async def _die(store: Store, clock: VirtualClock, worker: Worker, claim: Claim) -> None:
     clock.advance(LEASE)
     await store.take_over()
@@ -132,7 +136,7 @@ async def _retry(store: Store, clock: VirtualClock, worker: Worker, claim: Claim
     await store.retry(claim, 1_000, "no")
 
 
-leaving = pytest.mark.parametrize("leave", [_release, _close, _die, _overrun, _retry])
+leaving = pytest.mark.parametrize("leave", [_release, _close, _give_back, _die, _overrun, _retry])
 
 
 async def _heard(store: Store, claim: Claim) -> None:
@@ -172,7 +176,7 @@ async def test_a_request_that_its_worker_did_not_live_to_hear_is_heard_by_the_ne
     await _heard(store, claim)
 
 
-@pytest.mark.parametrize("leave", [_release, _close, _die, _overrun])
+@pytest.mark.parametrize("leave", [_release, _close, _give_back, _die, _overrun])
 async def test_a_run_that_was_woken_for_the_request_and_did_not_come_to_its_end_is_woken_again(
     store: Store, clock: VirtualClock, leave: Leave
 ) -> None:

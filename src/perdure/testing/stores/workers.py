@@ -4,6 +4,7 @@ import pytest
 
 from perdure.domain.errors import LeaseLost
 from perdure.domain.model import (
+    Change,
     Demand,
     Session,
     Status,
@@ -13,9 +14,11 @@ from perdure.testing.clock import VirtualClock
 
 from .support import (
     ADA,
+    DONE,
     HANDLER,
     LEASE,
     NOW,
+    Changes,
     hire,
     new_task,
     running,
@@ -67,6 +70,68 @@ async def test_renewing_tells_which_of_its_own_runs_are_to_stop(store: Store) ->
         await store.request_cancel(ADA, claim.task.id)
     assert (await store.renew(worker.session, LEASE)).cancelled == {one.seq}
     assert (await store.renew(neighbour.session, LEASE)).cancelled == {other.seq}
+
+
+async def test_renewing_tells_what_the_session_holds_and_under_which_fences(store: Store) -> None:
+    for _ in range(4):
+        await store.create(new_task())
+    worker, neighbour = await hire(store), await hire(store)
+    one, two, over = await worker.claim(3)
+    other = await neighbour.claim_one()
+    await store.finish(over, DONE)
+    assert (await store.renew(worker.session, LEASE)).held == {(one.seq, one.fence), (two.seq, two.fence)}
+    await store.release(one)
+    again = await neighbour.claim_one()
+    assert again.seq == one.seq
+    assert (await store.renew(worker.session, LEASE)).held == {(two.seq, two.fence)}
+    assert (await store.renew(neighbour.session, LEASE)).held == {(other.seq, other.fence), (again.seq, again.fence)}
+
+
+async def test_what_a_session_gives_back_may_be_run_at_once_without_counting_an_attempt(
+    store: Store, changes: Changes
+) -> None:
+    for _ in range(3):
+        await store.create(new_task(max_attempts=1))
+    worker = await hire(store)
+    one, kept, two = await worker.claim()
+    changes.clear()
+    assert await store.give_back(worker.session, frozenset({(two.seq, two.fence), (one.seq, one.fence)})) == 2
+    assert changes == [Change(each.task.id, each.seq, Status.WORKING, runnable=True) for each in (one, two)]
+    with pytest.raises(LeaseLost):
+        await store.finish(one, DONE)
+    await store.report(kept, "still mine")
+    again = await (await hire(store)).claim()
+    assert [(claim.seq, claim.attempt, claim.task) for claim in again] == [
+        (each.seq, 1, each.task) for each in (one, two)
+    ]
+
+
+async def test_only_what_the_session_still_holds_under_that_fence_is_given_back(store: Store, changes: Changes) -> None:
+    for _ in range(4):
+        await store.create(new_task())
+    worker, neighbour = await hire(store), await hire(store)
+    over, freed, stale = await worker.claim(3)
+    other = await neighbour.claim_one()
+    await store.finish(over, DONE)
+    await store.release(stale)
+    current = await worker.claim_one()
+    assert current.seq == stale.seq
+    await store.release(freed)
+    changes.clear()
+    gone = frozenset((claim.seq, claim.fence) for claim in (over, freed, stale, other))
+    assert await store.give_back(worker.session, gone | {(999, current.fence)}) == 0
+    assert await store.give_back("nobody", gone) == 0
+    assert await store.give_back(worker.session, frozenset()) == 0
+    assert changes == []
+    for claim in (current, other):
+        await store.report(claim, "still mine")
+
+
+async def test_what_was_to_stop_is_cancelled_when_it_is_given_back(store: Store) -> None:
+    claim = await running(store)
+    await store.request_cancel(ADA, claim.task.id)
+    assert await store.give_back(claim.session, frozenset({(claim.seq, claim.fence)})) == 1
+    assert (await store.get(ADA, claim.task.id)).status is Status.CANCELLED
 
 
 async def test_a_session_that_is_unknown_closed_or_taken_over_can_neither_renew_nor_claim(
