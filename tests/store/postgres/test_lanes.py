@@ -35,9 +35,12 @@ class Server:
         self.connections: list[Connection] = []
         self.refusing = False
         self.attempts = 0
+        self.gate: asyncio.Event | None = None
 
     async def connect(self, timeout: float) -> Connection:  # noqa: ASYNC109 - as lanes call it
         self.attempts += 1
+        if self.gate is not None:
+            await self.gate.wait()
         if self.refusing:
             raise ConnectionRefusedError(111, "Connect call failed")
         self.connections.append(await parse(self.url).connect(timeout))
@@ -441,6 +444,28 @@ async def test_where_one_connection_hangs_the_others_are_not_trusted(
     await asyncio.gather(*await asked(lanes, Kind(server.write, most=1), *texts))
     assert one.is_closed()
     assert other.is_closed()
+
+
+async def test_a_connection_that_was_asked_for_in_vain_is_no_news_once_somebody_was_served(
+    lanes: Lanes, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server hung; it is back, and what was asked of it meanwhile comes to its end."""
+    gate = Gate(server.write)
+    impatient = await asked(lanes, Kind(gate, patience=0.01, at_once=1), "gate")
+    await gate.reached.wait()
+    with pytest.raises(StoreUnavailable):
+        await impatient[0]  # and its connection is trusted no more
+    server.gate, server.refusing = asyncio.Event(), True
+    (late,) = await asked(lanes, Kind(server.write), "late")
+    await eventually(lambda: server.attempts == 2, "nobody tried to connect")
+    gate.opened.set()
+    await eventually(lambda: "can be used again" in caplog.text, "nobody was served")
+    server.gate.set()
+    with pytest.raises(StoreUnavailable):
+        await late
+    server.refusing = False
+    assert await lanes.do(Kind(server.write), "next") == "next"
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 2
 
 
 # -- limits and lifetime -----------------------------------------------------------------------------------------------

@@ -78,11 +78,13 @@ class Lanes:
         self._outage = Outage("The task store's database")
         self._shortage = Outage("One connection more to the task store's database")
         self._refuse_until = 0.0
+        self._served = 0.0
 
     def open(self, connection: Connection | None = None) -> None:
         """Start; with `connection`, if there is one already. Others are opened as they are needed."""
         self._jobs = Jobs(self._max_waiting)
         self._refuse_until = 0.0
+        self._served = 0.0
         self._spare = connection
         self._lanes = [asyncio.create_task(self._lane(), name=f"perdure-lane-{n}") for n in range(self._count)]
         self._lanes.append(asyncio.create_task(self._keep_looking(), name="perdure-lanes-patience"))
@@ -142,6 +144,7 @@ class Lanes:
             _Shortage: it can have none, and others can.
         """
         done: Sequence[Done]
+        began = asyncio.get_running_loop().time()
         try:
             if connection is not None and (connection.is_closed() or connection in self._doubtful):
                 self._drop(connection)
@@ -155,7 +158,7 @@ class Lanes:
         except _Shortage:
             raise
         except Exception as error:  # noqa: BLE001
-            self._failed(error, batch, connection)
+            self._failed(error, batch, connection, began)
             if isinstance(error, TimeoutError) or faults.moved(error):
                 self._doubtful |= self._connections
             if connection is not None:
@@ -167,17 +170,21 @@ class Lanes:
         return connection
 
     async def _connected(self) -> Connection:
+        began = asyncio.get_running_loop().time()
         connection, self._spare = self._spare, None
         if connection is None or connection.is_closed():
             try:
                 async with asyncio.timeout(_CONNECT + 1):  # the driver's own bound is not kept while it looks up a name
                     connection = await self._connect(_CONNECT)
             except Exception as error:
-                # The limit of connections is reached, or a password was changed: those that are open go on.
-                if any(not each.is_closed() for each in self._connections - self._doubtful):
+                # The limit of connections is reached, or a password was changed: those that are open go on. A server
+                # that does not answer at all answers on none of them.
+                others = (each for each in self._connections - self._doubtful if not each.is_closed())
+                if not isinstance(error, TimeoutError) and any(others):
                     self._shortage.begins(_summary(error))
                     raise _Shortage from error
-                self._refuse_until = asyncio.get_running_loop().time() + _PAUSE
+                if self._served < began:
+                    self._refuse_until = asyncio.get_running_loop().time() + _PAUSE
                 raise
             self._shortage.ends()
         self._connections.add(connection)
@@ -212,15 +219,17 @@ class Lanes:
 
     def _deliver(self, batch: Batch[Any], done: Sequence[Done]) -> None:
         self._outage.ends()
+        self._served = asyncio.get_running_loop().time()
         self._announce([change for each in done for change in each.changes])
         self._jobs.deliver(batch, done)
 
-    def _failed(self, error: Exception, batch: Batch[Any], on: Connection | None) -> None:
+    def _failed(self, error: Exception, batch: Batch[Any], on: Connection | None, began: float) -> None:
         """Nobody knows what came of the batch, and for those behind it there is no connection just now.
 
-        Unless it was known before that this one is no good: by now others may be served elsewhere.
+        Unless that is no news: it was known that this connection is no good, or one was asked for when there was none
+        to be had, and somebody has been served since.
         """
-        news = on not in self._doubtful
+        news = on not in self._doubtful and (on is not None or self._served < began)
         if on is not None and not faults.passes(error):
             logger.error("The task store failed", exc_info=error)
         elif news:
