@@ -52,7 +52,7 @@ docs: $(VENV)/.dev ## the documentation, strictly, into build/site
 	$(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 	@echo "documentation: $(SITE)/index.html"
 
-bench: $(VENV)/.dev ## both stores and HTTP beside their baselines; waiting, timers, takeover, steps, wake-ups, draining
+bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, takeover, steps, wake-ups, listening, draining
 	$(BIN)/python -m bench.store $(ARGS)
 	$(BIN)/python -m bench.store --store postgresql $(ARGS)
 	$(BIN)/python -m bench.http $(ARGS)
@@ -61,6 +61,7 @@ bench: $(VENV)/.dev ## both stores and HTTP beside their baselines; waiting, tim
 	$(BIN)/python -m bench.takeover $(ARGS)
 	$(BIN)/python -m bench.steps $(ARGS)
 	$(BIN)/python -m bench.wakeups $(ARGS)
+	$(BIN)/python -m bench.listen $(ARGS)
 	$(BIN)/python -m bench.drain $(ARGS)
 
 # As root SQLite gets a small disk of its own, to be filled; gcc brings the clock steps and the bad fsyncs. PostgreSQL

@@ -7,6 +7,7 @@
     python -m bench.takeover    how long the tasks of a dead worker wait for another one
     python -m bench.steps       steps of one task and of 64 at once, beside an fsync
     python -m bench.wakeups     how soon one process hears what was said on another (PostgreSQL)
+    python -m bench.listen      how soon who listens for a task reads of its change, and what open streams cost
     python -m bench.drain       how much faster four workers drain a queue than one (PostgreSQL)
 
 Each prints one table and exits 0, or 1 with `--check` when a target is missed. Absolute figures belong to the machine

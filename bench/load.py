@@ -18,7 +18,7 @@ from typing import Any, Final
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION
 
-__all__ = ["Client", "Sample", "call", "cancel", "connected", "get", "update"]
+__all__ = ["Answer", "Client", "Sample", "call", "cancel", "connected", "get", "listen", "listen_for_tools", "update"]
 
 _META: Final[Mapping[str, Any]] = {
     PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION,
@@ -27,20 +27,21 @@ _META: Final[Mapping[str, Any]] = {
 }
 
 
-def _request(method: str, name: str, params: dict[str, Any]) -> bytes:
+def _request(method: str, name: str | None, params: dict[str, Any]) -> bytes:
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": _META}}
     body = json.dumps(message, separators=(",", ":")).encode()
+    named = "" if name is None else f"Mcp-Name: {name}\r\n"
     head = (
         f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:80\r\nContent-Type: application/json\r\n"
         f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {LATEST_MODERN_VERSION}\r\n"
-        f"Mcp-Method: {method}\r\nMcp-Name: {name}\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Mcp-Method: {method}\r\n{named}Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
 
-def call(tool: str) -> bytes:
-    """A `tools/call` without arguments, by a client that knows tasks and forms."""
-    return _request("tools/call", tool, {"name": tool, "arguments": {}})
+def call(tool: str, **arguments: Any) -> bytes:
+    """A `tools/call` by a client that knows tasks and forms."""
+    return _request("tools/call", tool, {"name": tool, "arguments": arguments})
 
 
 def get(task_id: str) -> bytes:
@@ -53,6 +54,24 @@ def update(task_id: str, responses: dict[str, Any]) -> bytes:
 
 def cancel(task_id: str) -> bytes:
     return _request("tasks/cancel", task_id, {"taskId": task_id})
+
+
+def listen(*task_ids: str) -> bytes:
+    return _request("subscriptions/listen", None, {"notifications": {"taskIds": task_ids}})
+
+
+def listen_for_tools() -> bytes:
+    """A listen for what every SDK server has: changes of its list of tools."""
+    return _request("subscriptions/listen", None, {"notifications": {"toolsListChanged": True}})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request. `sent` and `read` by `time.monotonic`."""
+
+    sent: float
+    read: float
+    result: dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -158,20 +177,20 @@ class Client:
         sample.seconds = clock() - started
         return sample
 
-    async def paced(self, requests: Sequence[bytes], marker: bytes, rate: float) -> list[float]:
-        """Send `requests` by a timetable, so many a second; when each was sent, by `time.monotonic`."""
-        sent, clock, timetable = list[float](), time.monotonic, iter(enumerate(requests))
+    async def paced(self, requests: Sequence[bytes], marker: bytes, rate: float) -> list[Answer]:
+        """Send `requests` by a timetable, so many a second; what came of each, in their order."""
+        answers, clock, timetable = dict[int, Answer](), time.monotonic, iter(enumerate(requests))
         started = clock()
 
         async def work(connection: _Connection) -> None:
             for number, request in timetable:
-                sent.append(0.0)
                 await asyncio.sleep(started + number / rate - clock())
-                sent[number] = clock()
-                _checked(await connection.exchange(request), marker)
+                sent = clock()
+                answer = _checked(await connection.exchange(request), marker)
+                answers[number] = Answer(sent, clock(), json.loads(answer)["result"])
 
         await self._together([work(connection) for connection in self._connections])
-        return sent
+        return [answers[number] for number in range(len(requests))]
 
     async def _together(self, work: list[Any]) -> None:
         async with asyncio.TaskGroup() as group:

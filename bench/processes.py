@@ -37,6 +37,10 @@ class Server:
                 return int(line.split()[1]) * 1024
         raise ProcessLookupError(self.pid)
 
+    def open_handles(self) -> int:
+        """Files, sockets and pipes that it has open now."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
 
 @contextlib.contextmanager
 def serving(*arguments: str) -> Generator[Server]:

@@ -1,15 +1,18 @@
-"""The app whose replicas are measured on PostgreSQL, and those replicas as processes.
+"""The app whose replicas are measured, and those replicas as processes.
 
     BENCH_NOTES=/tmp/notes perdure worker bench.replicas:mcp --store postgresql://…
 
-Its tools note when they got where, each process in a file of its own; the clock is the same in all of them.
+Its tools note when they got where, each process in a file of its own; the clock is the same in all of them. Tasks of
+`work` change when they are told to: by `say` and `burst`, which are no tasks, and which any process can be asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +26,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from perdure import TaskContext, Tasks
+from perdure import Handle, TaskContext, Tasks
 
 from .processes import ROOT, Server, stop
 
@@ -64,6 +67,74 @@ async def hold(task: TaskContext) -> None:
     except asyncio.CancelledError:
         note(task.id, "cancelled")
         raise
+
+
+@tasks.tool()
+async def work(task: TaskContext) -> str:
+    """Park, and show what is said."""
+    return await task.external("work", _keep, returns=str)
+
+
+# What is said of those that work --------------------------------------------------------------------------------------
+
+_parked: Final[list[str]] = []
+
+
+async def _keep(handle: Handle) -> None:
+    _parked.append(str(handle))
+
+
+class Said(BaseModel):
+    """When a change was asked for, and when it was known to be committed: nanoseconds of `time.monotonic_ns`."""
+
+    asked: int
+    committed: int
+
+
+class Burst(BaseModel):
+    """How many changes were committed, and the seconds from the first until all of them were."""
+
+    changes: int
+    seconds: float
+
+
+class Counts(BaseModel):
+    """What this process has just now."""
+
+    tasks: int
+    """Of asyncio."""
+    streams: int
+    """That somebody listens on."""
+
+
+@mcp.tool()
+async def handles() -> list[str]:
+    """The handles of the tasks that came to wait in this process."""
+    return _parked
+
+
+@mcp.tool()
+async def say(handle: str, message: str) -> Said:
+    """Change a task's status message."""
+    asked = time.monotonic_ns()
+    await tasks.external.report(handle, message)
+    return Said(asked=asked, committed=time.monotonic_ns())
+
+
+@mcp.tool()
+async def burst(handles: list[str], rate: float, seconds: float) -> Burst:
+    """Change so many status messages a second, of the tasks in turn. Each message is the instant of asking."""
+    started, changes = time.monotonic(), int(rate * seconds)
+    async with asyncio.TaskGroup() as group:
+        for number, handle in zip(range(changes), itertools.cycle(handles), strict=False):
+            await asyncio.sleep(started + number / rate - time.monotonic())
+            group.create_task(tasks.external.report(handle, str(time.monotonic_ns())))
+    return Burst(changes=changes, seconds=time.monotonic() - started)
+
+
+@mcp.tool()
+async def counts() -> Counts:
+    return Counts(tasks=len(asyncio.all_tasks()), streams=len(tasks.assembly.runtime.snapshots))
 
 
 # What they note -------------------------------------------------------------------------------------------------------
@@ -121,10 +192,16 @@ def replica(url: str, folder: Path, *command: str) -> Generator[Server]:
 
 
 def _port(log: int, process: subprocess.Popen[bytes]) -> int:
-    """Where it serves, as it says once it is up."""
+    """Where it serves, once it does."""
     deadline = time.monotonic() + _UP_WITHIN
-    while (up := _UP.search(os.pread(log, 20_000, 0))) is None:
+    while (up := _UP.search(os.pread(log, 20_000, 0))) is None or not _accepts(port := int(up[1] or 0)):
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError("the replica did not begin")
         time.sleep(0.01)
-    return int(up[1] or 0)
+    return port
+
+
+def _accepts(port: int) -> bool:
+    """A server says where it serves a moment before it does. A worker has no port."""
+    with socket.socket() as probe:
+        return not port or probe.connect_ex(("127.0.0.1", port)) == 0

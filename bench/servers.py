@@ -1,6 +1,7 @@
 """The servers that are measured: a bare SDK server, and one with Perdure; alike in all else.
 
     python -m bench.servers bare
+    python -m bench.servers listened        bare as well, but for many listen streams at once
     python -m bench.servers perdure --store sqlite:////tmp/tasks.db [--worker/--no-worker]
 
 Serves `/mcp` on a free port of 127.0.0.1 and prints the port. Both go through the SDK's own `streamable_http_app` and
@@ -16,7 +17,9 @@ import socket
 from typing import Any
 
 import uvicorn
+from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from pydantic import BaseModel
 
 from perdure import TaskContext, Tasks
@@ -44,6 +47,12 @@ def bare() -> MCPServer[Any]:
     return mcp
 
 
+def listened() -> Server[Any]:
+    """`MCPServer` would refuse the 1,025th stream, and can't be told otherwise."""
+    handler = ListenHandler(InMemorySubscriptionBus(), max_subscriptions=1_000_000)
+    return Server("bench", version="1", on_subscriptions_listen=handler)
+
+
 def perdure(store: str, *, worker: bool) -> MCPServer[Any]:
     tasks = Tasks(store, worker=worker)
     tasks.tool()(nothing)
@@ -51,7 +60,7 @@ def perdure(store: str, *, worker: bool) -> MCPServer[Any]:
     return tasks.server("bench", version="1", log_level="WARNING")
 
 
-def serve(mcp: MCPServer[Any]) -> None:
+def serve(mcp: MCPServer[Any] | Server[Any]) -> None:
     # The protocol has to be named: asyncio turns Nagle's algorithm off only on sockets that say that they are TCP, and
     # with it each answer, being sent as head and body, would wait 40 ms for an acknowledgement.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
@@ -64,11 +73,17 @@ def serve(mcp: MCPServer[Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve what is measured.")
-    parser.add_argument("kind", choices=["bare", "perdure"])
+    parser.add_argument("kind", choices=["bare", "listened", "perdure"])
     parser.add_argument("--store", default="", help="store URL of the server with tasks")
     parser.add_argument("--worker", action=argparse.BooleanOptionalAction, default=True, help="run tasks here")
     options = parser.parse_args()
-    serve(bare() if options.kind == "bare" else perdure(options.store, worker=options.worker))
+    match options.kind:
+        case "bare":
+            serve(bare())
+        case "listened":
+            serve(listened())
+        case _:
+            serve(perdure(options.store, worker=options.worker))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ from .quiet import Consumer, Others, Turns, noise
 FULL_TARGET: Final = 1.5
 
 _OWNER: Final = Owner("", "bench")
-_OPERATION: Final = Operation("tools/call", "generate_report", {"arguments": {"size": "large"}})
+_OPERATION: Final = Operation(
+    "tools/call", "generate_report", {"arguments": {"size": "large"}}, accepts=frozenset({"elicitation"})
+)
 _RESULT: Final = Completed(
     {
         "content": [{"type": "text", "text": "The report was approved and written."}],
@@ -55,7 +57,6 @@ def new_task() -> NewTask:
         _OPERATION,
         ttl_ms=_DAY_MS,
         poll_ms=1000,
-        accepts=frozenset({"elicitation"}),
     )
 
 

@@ -90,10 +90,10 @@ class Replicas:
         before = [each.cpu_seconds() for each in self.processes]
         # As few as keep each of them busy: the server closes those that are idle for some seconds.
         async with load.connected(self.server.port, max(1, min(_CONNECTIONS, int(rate)))) as client:
-            sent = await client.paced([request(id_) for id_ in ids], _COMPLETE, rate)
+            answers = await client.paced([request(id_) for id_ in ids], _COMPLETE, rate)
         heard = await self._noted(what, ids)
         cpu = [each.cpu_seconds() - used for each, used in zip(self.processes, before, strict=True)]
-        latencies = [(heard[id_] - at) * 1e3 for id_, at in zip(ids, sent, strict=True)]
+        latencies = [(heard[id_] - each.sent) * 1e3 for id_, each in zip(ids, answers, strict=True)]
         return Heard(latencies, [each / count * 1e3 for each in cpu])
 
     async def _noted(self, what: str, ids: Sequence[str]) -> dict[str, float]:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import anyio
+from conformance_handshake import RETRY_AFTER_MS, Memory, acknowledge, add_handshake
 from conformance_questions import ASKING_TOOLS, test_input_required_result_prompt
 from mcp.server.mcpserver import Audio, Context, Image, MCPServer, RequestStateSecurity, UserMessage
 from mcp.server.mcpserver.exceptions import ToolError
@@ -273,9 +274,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Serve the core fixtures, without tasks, on 127.0.0.1.")
     parser.add_argument("--port", type=int, default=8000)
     security = RequestStateSecurity(keys=[b"conformance-fixture: not a secret"])
-    mcp = MCPServer("conformance-core", version="1.0", tools=core_tools(), request_state_security=security)
+    mcp = MCPServer(
+        "conformance-core",
+        version="1.0",
+        tools=core_tools(),
+        middleware=[acknowledge],
+        request_state_security=security,
+    )
     add_core(mcp)
-    mcp.run("streamable-http", port=parser.parse_args().port)
+    add_handshake(mcp)
+    port = parser.parse_args().port
+    mcp.run("streamable-http", port=port, event_store=Memory(), retry_interval=RETRY_AFTER_MS)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The server that the official conformance suite is run against: the core fixtures, and seven tools for tasks.
 
-    python examples/conformance_server.py --port 8000 --store sqlite:////tmp/tasks.db [--worker/--no-worker]
+    python examples/conformance_server.py --port 8000 --store sqlite:////tmp/tasks.db [--no-worker] [--legacy]
 
 serves `/mcp` on 127.0.0.1. The scenarios call the tools by name and look at little more than statuses, so each tool
 does the least that shows its behaviour. A tool that asks is run again from its start once it is answered, and any tool
@@ -11,6 +11,7 @@ import argparse
 
 import anyio
 from conformance_core import add_core, core_tools
+from conformance_handshake import RETRY_AFTER_MS, Memory, acknowledge, add_handshake
 from conformance_questions import accepted, ask_form
 from mcp.server.mcpserver import Context, MCPServer, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
@@ -86,13 +87,16 @@ async def test_tool_with_task(task: TaskContext) -> str:
     return f"Hello, {task.prepared}!"
 
 
-def build(store: str, *, worker: bool = True) -> MCPServer:
+def build(store: str, *, worker: bool = True, legacy: bool = False) -> MCPServer:
     """The fixture server on the store at `store`; with `worker` it runs its own tasks."""
-    tasks = Tasks(store, worker=worker)
+    tasks = Tasks(store, worker=worker, legacy=legacy)
     security = RequestStateSecurity(keys=[REQUEST_STATE_KEY])
     # The core tools go through the constructor to be listed first: the suite calls the first tool without arguments.
-    mcp = tasks.server("conformance", version="1.0", tools=core_tools(), request_state_security=security)
+    mcp = tasks.server(
+        "conformance", version="1.0", tools=core_tools(), middleware=[acknowledge], request_state_security=security
+    )
     add_core(mcp)
+    add_handshake(mcp)
     mcp.tool()(greet)
     for function in (slow_compute, protocol_error_job, confirm_delete, multi_input):
         tasks.tool(poll_interval="200ms")(function)
@@ -106,8 +110,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--store", required=True, help="store URL, for example sqlite:////tmp/tasks.db")
     parser.add_argument("--worker", action=argparse.BooleanOptionalAction, default=True, help="run tasks here")
+    parser.add_argument("--legacy", action="store_true", help="serve the tasks of 2025-11-25 too")
     options = parser.parse_args()
-    build(options.store, worker=options.worker).run("streamable-http", port=options.port)
+    mcp = build(options.store, worker=options.worker, legacy=options.legacy)
+    mcp.run("streamable-http", port=options.port, event_store=Memory(), retry_interval=RETRY_AFTER_MS)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Two texts are mapped: our contract, by the number of its section, and the specification of the extension
 (modelcontextprotocol/ext-tasks at e434597, `specification/draft/tasks.md`), by its heading and in its words where it
 says MUST or SHOULD. MAY is listed only where we use it. What the wire does beyond both is listed by the section of the
-design. A sentence that waits for a later room names that room in `later`: "client" (the client side), "listening"
-(`subscriptions/listen`), "limits", "hosts" (what other people's programs owe).
+design. A sentence that waits for a later room names that room in `later`: "client" (the client side), "limits", "hosts"
+(what other people's programs owe).
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["REQUIREMENTS", "ROOMS", "Requirement"]
 
-ROOMS: Final = frozenset({"client", "listening", "limits", "hosts"})
+ROOMS: Final = frozenset({"client", "limits", "hosts"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,45 @@ _NEGOTIATION = (
         "wire/test_handshake.py::test_declaring_the_extension_or_a_task_makes_no_difference",
         "wire/test_handshake.py::test_a_tool_that_must_be_a_task_is_refused",
         "wire/test_stdio.py::test_a_handshake_connection_knows_no_tasks",
+        "wire/test_legacy_servers.py::test_the_adapter_is_off_unless_asked_for",
+    ),
+    _must(
+        "contract 10",
+        "With the adapter, connections of 2025-11-25 are told of tasks, and no others are",
+        "wire/test_legacy.py::test_the_server_and_its_tools_say_that_they_take_tasks",
+        "wire/test_legacy.py::test_the_era_after_it_sees_nothing_of_it",
+        "wire/test_legacy.py::test_an_earlier_revision_sees_nothing_of_it",
+        "wire/test_legacy_servers.py::test_before_the_handshake_there_are_no_tasks",
+    ),
+    _must(
+        "contract 10",
+        "A call with params.task becomes a task; tasks/get, tasks/result and tasks/cancel are of that revision",
+        "wire/test_legacy.py::test_a_task_is_made_polled_and_its_result_fetched",
+        "wire/test_legacy.py::test_what_can_be_no_task_and_what_must_be_one_are_told",
+        "wire/test_legacy.py::test_the_result_is_waited_for",
+        "wire/test_legacy.py::test_a_tool_error_is_a_failed_task_whose_result_says_why",
+        "wire/test_legacy.py::test_a_protocol_error_is_the_answer_to_the_result",
+        "wire/test_legacy.py::test_a_task_is_cancelled_once",
+        "wire/test_legacy.py::test_a_task_that_is_over_is_not_cancelled",
+        "wire/test_legacy.py::test_a_cancelled_task_stays_cancelled_though_its_code_goes_on",
+        "wire/test_legacy_servers.py::test_over_pipes_a_task_outlives_both_the_client_and_the_server",
+    ),
+    _must(
+        "contract 10",
+        "What a task asks is put to the client that waits for its result, and changes are told to it",
+        "wire/test_legacy.py::test_a_question_is_put_to_the_client_that_waits_for_the_result",
+        "wire/test_legacy.py::test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open",
+        "wire/test_legacy.py::test_a_question_that_was_answered_elsewhere_is_taken_back",
+        "wire/test_legacy.py::test_a_client_that_waits_is_told_of_changes",
+    ),
+    _must(
+        "contract 10",
+        "Over the same store and the same ownership: each era sees the other's tasks, and tasks/list one's own only",
+        "wire/test_legacy.py::test_each_era_sees_the_tasks_of_the_other",
+        "wire/test_legacy.py::test_foreign_unknown_and_malformed_ids_are_refused",
+        "wire/test_legacy.py::test_only_ones_own_tasks_are_listed_all_of_them_and_the_newest_first",
+        "wire/test_legacy_servers.py::test_without_authentication_nobodys_tasks_are_listed_and_everything_else_works",
+        "wire/test_legacy_servers.py::test_the_next_server_goes_on_with_the_tasks_of_the_last",
     ),
     _must(
         "Capability Negotiation",
@@ -621,13 +660,135 @@ _EXPIRY = (
 _LISTENING = (
     _must(
         "contract 7",
-        "subscriptions/listen with taskIds: acknowledgement, snapshots, notifications, end",
-        later="listening",
+        "Over HTTP: a POST whose response is an SSE stream. No GET, no Last-Event-ID, no session header, no event ids",
+        "wire/test_listen.py::test_there_is_no_stream_by_get_and_none_to_resume",
+        "wire/test_listen.py::test_a_client_that_takes_no_stream_gets_none",
+        "wire/test_listen.py::test_without_an_id_it_is_a_notification_and_nobody_listens",
+        "wire/test_listen.py::test_it_is_acknowledged_first_then_each_task_is_shown_once_as_tasks_get_shows_it",
     ),
     _must(
-        "Task Notifications",
+        "contract 7",
+        "The acknowledgement comes first, with the accepted ids only; unknown and foreign ones are left out "
+        "alike; duplicates fold",
+        "wire/test_listen.py::test_what_is_accepted_keeps_the_order_asked_and_duplicates_fold",
+        "wire/test_listen.py::test_unknown_and_malformed_ids_are_left_out_silently",
+        "wire/test_listen.py::test_with_nothing_to_listen_to_it_is_acknowledged_and_over",
+        "wire/test_listen.py::test_listening_to_an_id_before_there_is_such_a_task_is_listening_to_nothing",
+        "wire/test_listen.py::test_task_ids_that_are_no_list_of_strings_are_invalid_params",
+        "wire/test_listen.py::test_core_kinds_that_are_none_are_invalid_params_as_the_sdk_says",
+        "wire/test_listen_ends.py::test_a_foreign_task_is_left_out_as_an_unknown_one_is",
+    ),
+    _must(
+        "contract 7",
+        "One snapshot of each accepted task, so that nothing between creation and listening is missed; then one "
+        "on each change, equal to what tasks/get says",
+        "wire/test_listen.py::test_it_is_acknowledged_first_then_each_task_is_shown_once_as_tasks_get_shows_it",
+        "wire/test_listen.py::test_nothing_between_creation_and_listening_is_missed",
+        "wire/test_listen.py::test_each_change_is_one_snapshot_equal_to_what_tasks_get_says",
+        "wire/test_listen.py::test_only_the_questions_that_the_listener_declared_are_shown",
+        "wire/test_listen.py::test_a_whole_task_is_followed_from_its_creation_to_its_result",
+        "wire/test_listen.py::test_a_large_result_comes_whole",
+        "wire/test_listen_generated.py::test_every_stream_agrees_with_the_history_of_its_tasks",
+        "wire/test_listen_stdio.py::test_a_task_is_followed_to_its_end",
+    ),
+    _must(
+        "contract 7",
+        "Every frame carries the id of the listen request with its JSON type",
+        "wire/test_listen.py::test_every_frame_carries_the_id_of_the_request_with_its_json_type",
+        "wire/test_listen.py::test_one_id_in_two_requests_is_two_streams",
+        "wire/test_listen_stdio.py::test_streams_share_the_pipe_and_each_frame_says_which_it_belongs_to",
+        "wire/test_listen_stdio.py::test_one_id_for_two_streams_at_once_gets_the_frames_of_both",
+        "wire/test_listen_stdio.py::test_the_id_of_a_stream_that_is_over_may_be_used_again",
+    ),
+    _must(
+        "contract 7",
+        "Snapshots never go backwards; states that a slow reader missed may be folded into the newest",
+        "wire/test_listen.py::test_states_may_be_folded_but_never_go_backwards_and_the_last_one_comes",
+        "wire/test_listen_ends.py::test_a_reader_that_is_slow_but_reads_is_not_cut_off",
+        "wire/test_listen_generated.py::test_every_stream_agrees_with_the_history_of_its_tasks",
+    ),
+    _must(
+        "contract 7",
+        "A reader that stops reading is cut off at a bound, and others do not feel it",
+        "wire/test_listen_ends.py::test_a_reader_that_stops_reading_is_cut_off_and_the_others_do_not_feel_it",
+        "wire/test_listen_ends.py::test_a_stream_that_was_cut_off_is_closed_without_a_result",
+    ),
+    _must(
+        "contract 7",
+        "When all its tasks are terminal (and no other kind was asked for) the stream ends with the listen result",
+        "wire/test_listen.py::test_the_last_snapshot_says_how_it_ended_and_then_the_stream_ends",
+        "wire/test_listen.py::test_a_task_that_is_over_already_is_shown_and_the_stream_ends",
+        "wire/test_listen.py::test_it_ends_with_the_last_of_its_tasks",
+        "wire/test_listen.py::test_a_task_that_expires_is_shown_as_failed_and_the_stream_ends",
+        "wire/test_listen_beside.py::test_it_goes_on_when_the_tasks_are_over",
+    ),
+    _must(
+        "contract 7",
+        "On shutdown likewise",
+        "wire/test_listen_ends.py::test_when_the_server_is_told_to_stop_each_stream_ends_with_its_result",
+        "wire/test_listen_beside.py::test_it_ends_with_its_result_when_the_server_does",
+        "wire/test_listen_replicas.py::test_a_server_that_is_told_to_stop_ends_its_streams_and_one_that_is_killed_drops_them",
+        "wire/test_listen_stdio.py::test_a_server_whose_input_ends_ends_with_streams_open",
+    ),
+    _must(
+        "contract 7",
+        "The core kinds (tools, prompts, resources) work on the same stream",
+        "wire/test_listen_beside.py::test_both_are_acknowledged_in_one_frame",
+        "wire/test_listen_beside.py::test_what_the_core_says_comes_between_the_snapshots",
+        "wire/test_listen_beside.py::test_kinds_that_nobody_asked_for_do_not_come",
+        "wire/test_listen_beside.py::test_without_an_accepted_task_it_is_the_cores_stream",
+        "wire/test_listen_beside.py::test_a_server_without_core_kinds_acknowledges_the_tasks_only",
+        "wire/test_listen_beside.py::test_a_listener_for_core_kinds_alone_is_the_sdks",
+        "wire/test_listen_stdio.py::test_core_kinds_come_on_the_same_stream",
+    ),
+    _must(
+        "contract 7",
+        "Works across replicas and across processes on one SQLite file",
+        "wire/test_listen_replicas.py::test_a_task_that_another_process_runs_is_followed_to_its_end",
+        "wire/test_listen_replicas.py::test_what_another_process_asks_is_shown_and_answered_through_any",
+        "wire/test_listen_replicas.py::test_a_change_elsewhere_is_heard_soon",
+        "wire/test_listen_replicas.py::test_listeners_of_both_hear_the_same",
+        "wire/test_listen_replicas.py::test_many_tasks_are_followed_through_the_process_that_does_not_run_them",
+    ),
+    _must(
+        "design 1",
+        "Closing the stream ends transport work only, and frees all of it at once",
+        "wire/test_listen.py::test_closing_the_stream_does_nothing_to_the_task",
+        "wire/test_listen.py::test_listening_again_and_again_shows_each_time_how_it_stands",
+        "wire/test_listen.py::test_two_streams_for_one_task_hear_the_same_and_the_end_of_one_is_not_the_others",
+        "wire/test_listen_ends.py::test_a_client_that_hangs_up_leaves_nothing_behind",
+        "wire/test_listen_ends.py::test_a_client_that_hangs_up_before_anything_was_sent_leaves_nothing_behind",
+        "wire/test_listen_beside.py::test_a_client_that_hangs_up_leaves_neither_of_the_two_behind",
+        "wire/test_listen_stdio.py::test_a_stream_that_was_given_up_says_nothing_more_and_its_task_goes_on",
+        "wire/test_listen_leaks.py::test_a_thousand_listeners_that_hang_up_leave_no_stream_no_task_and_no_file_handle",
+    ),
+    _must(
+        "design 8",
+        "Subscriptions are bounded, in all, per owner and in their tasks; a stream ends no later than its token",
+        "wire/test_listen_ends.py::test_a_server_has_so_many_streams_and_no_more",
+        "wire/test_listen_ends.py::test_an_owner_may_listen_so_many_times_and_others_do_not_feel_it",
+        "wire/test_listen_ends.py::test_one_stream_has_so_many_tasks_and_no_more",
+        "wire/test_listen_ends.py::test_a_stream_ends_no_later_than_its_token",
+        "wire/test_listen_ends.py::test_a_store_that_is_away_refuses_the_stream_before_it_begins",
+    ),
+    _must(
+        "Task Status Notifications",
+        "If a client requests task status notifications but does not declare the extension, the server MUST "
+        "return a JSON-RPC error specifying the missing capabilities",
+        "wire/test_listen.py::test_without_the_extension_there_is_no_stream",
+        "wire/test_listen_stdio.py::test_without_the_extension_there_is_no_stream",
+    ),
+    _must(
+        "Task Status Notifications",
+        "Each notification carries a complete DetailedTask, identical to what tasks/get would have returned at "
+        "that moment",
+        "wire/test_listen.py::test_each_change_is_one_snapshot_equal_to_what_tasks_get_says",
+        "wire/test_listen.py::test_the_last_snapshot_says_how_it_ended_and_then_the_stream_ends",
+    ),
+    _must(
+        "Task Status Notifications",
         "notifications/progress and notifications/message MUST NOT be sent on the stream for a task",
-        later="listening",
+        "wire/test_listen.py::test_no_progress_and_no_log_message_comes_on_it",
     ),
 )
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from perdure.store.postgres import PostgresStore, PostgresUpgrade
+from perdure.store.postgres import PostgresStore, PostgresUpgrade, schema
 from perdure.testing.postgresql import Cluster
 from tests.store.support import ADA, new_task
 from tests.wire.support import ROOT
 
-CREATE, GRANT, WATCH, WATCHER = re.findall(
+CREATE, GRANT, INDEX, WATCH, WATCHER = re.findall(
     r"```sql\n(.*?)```", (ROOT / "docs/howto/production.md").read_text("utf-8"), re.DOTALL
 )
 
@@ -39,6 +39,11 @@ async def test_one_role_owns_the_tables_and_another_works_with_them(roles: Clust
     later = "CREATE TABLE perdure.later (id bigint GENERATED ALWAYS AS IDENTITY, at bigint)"
     roles.sql(f"SET ROLE perdure_owner; {later}", "perdure")
     roles.sql("SET ROLE perdure; INSERT INTO perdure.later (at) VALUES (1); DELETE FROM perdure.later", "perdure")
+
+
+def test_the_index_that_may_be_made_before_is_the_one_that_a_migration_would_make() -> None:
+    (statement,) = schema.MIGRATIONS[1].statements
+    assert statement.endswith(INDEX.strip().replace(" CONCURRENTLY", ""))
 
 
 async def test_a_role_that_watches_sees_what_others_do_and_can_end_it(roles: Cluster) -> None:

@@ -46,7 +46,7 @@ SERVERS = {
     "versions": {"article"},
 }
 """Each server under examples/, and its tools."""
-CLIENTS: Final = {"walkthrough"}
+CLIENTS: Final = {"following", "walkthrough"}
 TESTS: Final = {"test_my_store", "test_refunds", "test_refunds_on_postgresql", "test_versions"}
 """Run by `test_examples.py`, like what the pages say of the servers; a store's by `testing/test_stores.py`."""
 SHELL = re.compile(r"```sh\n(?P<script>.*?)```", re.DOTALL)
@@ -154,9 +154,9 @@ def without_waiting(exchanges: list[Message]) -> list[Message]:
     return [each for pair in pairs if not early.items() <= pair[1][1]["result"].items() for each in pair]
 
 
-async def walked(port: int) -> str:
-    """What the walkthrough prints, against a server on that port."""
-    script = ROOT / "examples/walkthrough.py"
+async def printed(client: str, port: int) -> str:
+    """What an example of a client prints, against a server on that port."""
+    script = ROOT / f"examples/{client}.py"
     process = await asyncio.create_subprocess_exec(
         sys.executable, script, "--port", str(port), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -174,12 +174,26 @@ async def walked(port: int) -> str:
 async def test_a_first_task_sends_and_gets_what_the_page_shows(tmp_path: Path) -> None:
     """The page shows `_meta` in the first request only, and says so."""
     async with running(REPORT_SERVER, tmp_path) as (server, _):
-        output = await walked(server.port)
+        output = await printed("walkthrough", server.port)
     page = (ROOT / "docs/first-task.md").read_text("utf-8")
     assert messages(page)[0] == messages(output)[0]
     shown = messages(page, hide="_meta")
     assert len(shown) == page.count("```http") == 8
     assert shown == without_waiting(messages(output, hide="_meta"))
+
+
+async def test_who_listens_hears_what_the_page_shows(tmp_path: Path) -> None:
+    """States that follow each other closely may come as one, and the page says so."""
+    async with running(REPORT_SERVER, tmp_path) as (server, _):
+        output = await printed("following", server.port)
+    [shown] = re.findall(
+        r"it prints\n\n```\n(.*?)```", (ROOT / "docs/howto/listening.md").read_text("utf-8"), re.DOTALL
+    )
+    heard = [line.rstrip() for line in output.splitlines()]
+    assert heard[0] == shown.splitlines()[0]
+    assert heard[-3:] == shown.splitlines()[-3:]
+    assert set(heard) <= set(shown.splitlines())
+    assert "input_required The outline is ready." in heard
 
 
 SEND = """\

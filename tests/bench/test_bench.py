@@ -21,6 +21,10 @@ STEPS = "--turns 1 --alone 20 --together 3"
 POSTGRES = f"--store postgresql {STORE} 700 --held 1 --rate 50"
 WAKEUPS = "--turns 1 --answers 20 --rate 40 --cancels 4 --alone 3"
 DRAIN = "--turns 1 --tasks 100 --workers 2"
+LISTEN = (
+    "--turns 1 --tasks 4 --changes 12 --rate 20 --polled-every 0.2 --connects 80 "
+    "--streams 40 --crowd-changes 10 --burst-streams 20 --burst-rate 100 --burst-seconds 0.3"
+)
 TAKEOVER = "--turns 1 --tasks 8 --workers 2 --lease 2s --in-sight-only"
 
 
@@ -56,6 +60,11 @@ def test_a_benchmark_prints_its_figures(name: str, arguments: str, figures: Sequ
     [
         ("store", POSTGRES, ["create, group commit", "processor", "claim, 700 finished", "claim, a snapshot held"]),
         ("wakeups", WAKEUPS, ["answer on A to tool on B, 40/s, p99", "cancel on A to tool on B", "without LISTEN"]),
+        (
+            "listen",
+            LISTEN,
+            ["replica, PostgreSQL, p50", "above the SDK's own", "streams cut off", "handles left over"],
+        ),
         ("drain", DRAIN, ["2 workers to one", "done twice, in all turns  0", "not done, in all turns    0"]),
     ],
 )

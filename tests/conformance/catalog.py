@@ -9,6 +9,8 @@ scenario, for one exact version of the suite, and `reading.py` compares rows wit
   whose traffic the suite can watch (all but server-stateless, server-sse-multiple-streams and
   dns-rebinding-protection, which speak HTTP by themselves). `python -m tests.conformance.run --baseline` measures them.
 - **Tasks, 44.** 35 checks of the nine scenarios, and one `wire-schema-valid` row each.
+- **Handshake, 84.** The revision before (2025-11-25), on the same fixtures and those of
+  `examples/conformance_handshake.py`. The same command measures it on a bare `MCPServer`.
 
 A row that is not a success is a failure of ours unless it is listed in `accepted`, with the reason beside it.
 """
@@ -17,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
-NODE = "node@22"
 SPEC_VERSION = "2026-07-28"
+HANDSHAKE_VERSION = "2025-11-25"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,51 @@ CORE = Expectation(
         # plain JSON, which the protocol allows, so there is no stream to look at and the suite says so. A bare SDK
         # server gets the same row; it is not among the 152.
         ("server-sse-multiple-streams", "server-sse-streams-functional"): "INFO",
+    },
+)
+
+HANDSHAKE = Expectation(
+    successes={
+        "server-initialize": 3,
+        "server-session-lifecycle": 3,
+        "logging-set-level": 2,
+        "ping": 2,
+        "completion-complete": 2,
+        "tools-list": 3,
+        "tools-call-simple-text": 2,
+        "tools-call-image": 2,
+        "tools-call-audio": 2,
+        "tools-call-embedded-resource": 2,
+        "tools-call-mixed-content": 2,
+        "tools-call-with-logging": 2,
+        "tools-call-error": 2,
+        "tools-call-with-progress": 2,
+        "tools-call-sampling": 2,
+        "tools-call-elicitation": 2,
+        "json-schema-2020-12": 8,
+        "elicitation-sep1034-defaults": 6,
+        "server-sse-polling": 3,
+        "server-sse-multiple-streams": 2,
+        "elicitation-sep1330-enums": 6,
+        "resources-list": 2,
+        "resources-read-text": 2,
+        "resources-read-binary": 2,
+        "resources-templates-read": 2,
+        "resources-subscribe": 2,
+        "resources-unsubscribe": 2,
+        "prompts-list": 2,
+        "prompts-get-simple": 2,
+        "prompts-get-with-args": 2,
+        "prompts-get-embedded-resource": 2,
+        "prompts-get-with-image": 2,
+        "dns-rebinding-protection": 2,
+    },
+    accepted={
+        # The scenario tells what went over the wire, as rows that judge nothing.
+        ("server-sse-polling", "outgoing-request"): "INFO",
+        ("server-sse-polling", "incoming-response"): "INFO",
+        ("server-sse-polling", "incoming-sse-event"): "INFO",
+        ("server-sse-polling", "stream-closed"): "INFO",
     },
 )
 

@@ -1,10 +1,10 @@
 """Runs the official conformance suite against the fixture server and says whether every row is as it must be.
 
     python -m tests.conformance.run              # what `make conformance` does
-    python -m tests.conformance.run --baseline   # the core suite alone, on a bare SDK server
+    python -m tests.conformance.run --baseline   # without tasks, on a bare SDK server
 
-Exits 0 if and only if all core and all task checks of the catalogue succeed, no scenario is missing, and no row was
-written that the catalogue does not accept. The rows, the suite's output and the server's log stay in
+Exits 0 if and only if all checks of the catalogue succeed, no scenario is missing, and no row was written that the
+catalogue does not accept. The rows, the suite's output and the server's log stay in
 `build/conformance-results`.
 """
 
@@ -19,10 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.conformance.catalog import CORE, SPEC_VERSION, TASKS, Expectation
+from tests.conformance.catalog import CORE, HANDSHAKE, HANDSHAKE_VERSION, SPEC_VERSION, TASKS, Expectation
 from tests.conformance.reading import Outcome, Verdict, judge, read_rows
 from tests.conformance.suite import Suite, SuiteError, installed
 
@@ -41,7 +41,7 @@ def serving(script: str, *arguments: str) -> Generator[str]:
     """Run an example server on a free port of the loopback interface; the value is its URL."""
     port = _free_port()
     command = [sys.executable, str(ROOT / "examples" / script), "--port", str(port), *arguments]
-    with (RESULTS / "server.log").open("wb") as log:
+    with (RESULTS / "server.log").open("ab") as log:
         server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         try:
             _wait_until_it_answers(server, port)
@@ -101,28 +101,37 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def run_all(suite: Suite) -> bool:
-    """The core suite and the tasks scenarios, on the fixture server with a fresh store."""
-    with (
-        tempfile.TemporaryDirectory(prefix="conformance-") as folder,
-        serving("conformance_server.py", "--store", f"sqlite:///{Path(folder) / 'tasks.db'}") as url,
-    ):
+    """The core suite of both eras and the tasks scenarios, on the fixture server with a fresh store.
+
+    The handshake era once more beside the adapter for its tasks, which is off unless asked for.
+    """
+    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+        store = ("--store", f"sqlite:///{Path(folder) / 'tasks.db'}")
         # One after the other: some core scenarios wait half a second for a frame, and the server may have to share its
         # core with the suite.
-        suite.run_core(url, RESULTS / "core")
-        suite.run_tasks(url, RESULTS / "tasks")
-    core = report("core", CORE)
-    tasks = report("tasks", TASKS)
-    return core and tasks
+        with serving("conformance_server.py", *store) as url:
+            suite.run_core(url, RESULTS / "core")
+            suite.run_core(url, RESULTS / "handshake", HANDSHAKE_VERSION)
+            suite.run_tasks(url, RESULTS / "tasks")
+        with serving("conformance_server.py", *store, "--legacy") as url:
+            suite.run_core(url, RESULTS / "legacy", HANDSHAKE_VERSION)
+    return report_all({"core": CORE, "handshake": HANDSHAKE, "legacy": HANDSHAKE, "tasks": TASKS})
 
 
 def run_baseline(suite: Suite) -> bool:
     """The core suite on a bare SDK server: where the numbers of the catalogue come from."""
     with serving("conformance_core.py") as url:
         suite.run_core(url, RESULTS / "core")
-    return report("core", CORE)
+        suite.run_core(url, RESULTS / "handshake", HANDSHAKE_VERSION)
+    return report_all({"core": CORE, "handshake": HANDSHAKE})
 
 
 # The report -----------------------------------------------------------------------------------------------------------
+
+
+def report_all(expected: Mapping[str, Expectation]) -> bool:
+    verdicts = [report(name, expectation) for name, expectation in expected.items()]
+    return all(verdicts)
 
 
 def report(name: str, expectation: Expectation) -> bool:
@@ -155,7 +164,7 @@ def _exit(signum: int, _frame: object) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run the official MCP conformance suite.")
-    parser.add_argument("--baseline", action="store_true", help="the core suite alone, against a bare SDK server")
+    parser.add_argument("--baseline", action="store_true", help="without tasks, against a bare SDK server")
     options = parser.parse_args(arguments)
     # Being told to end has to stop the server too.
     signal.signal(signal.SIGTERM, _exit)

@@ -1,17 +1,13 @@
-"""Installs the official suite and runs it; knows the command line, not what the results should be.
-
-The two packages go into a folder of their own once and are run from there: `npx` would ask the registry again for each
-of the eleven processes. A stamp written after the installation says that it is whole.
-"""
+"""Installs the official suite and runs it; knows the command line, not what the results should be."""
 
 import contextlib
-import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conformance.catalog import NODE, SPEC_VERSION, SUITE, TASKS
+from tests import npm
+from tests.conformance.catalog import SPEC_VERSION, SUITE, TASKS
 
 # Seconds. The core suite takes three, the slowest tasks scenario eight; past this bound something hangs.
 TIMEOUT = 120.0
@@ -31,9 +27,9 @@ class Suite:
     node: Path
     script: Path
 
-    def run_core(self, url: str, results: Path) -> None:
-        """Run every core scenario of the protocol version, in one process; rows go under `results`."""
-        self._run(results, "core", ["--url", url, "--suite", "all", "--spec-version", SPEC_VERSION])
+    def run_core(self, url: str, results: Path, version: str = SPEC_VERSION) -> None:
+        """Run every core scenario of the protocol's `version`, in one process; rows go under `results`."""
+        self._run(results, "core", ["--url", url, "--suite", "all", "--spec-version", version])
 
     def run_tasks(self, url: str, results: Path) -> None:
         """Run every tasks scenario, each in a process of its own.
@@ -59,37 +55,8 @@ class Suite:
 
 def installed(folder: Path) -> Suite:
     """The suite and its Node.js under `folder`, installed there if they are not yet."""
-    stamp = folder / "installed"
-    wanted = f"{NODE} {SUITE}"
-    if not stamp.exists() or stamp.read_text() != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        _install(folder)
-    modules = folder / "node_modules"
-    suite = Suite(modules / ".bin/node", modules / "@modelcontextprotocol/conformance/dist/index.js")
-    _require_node(suite.node)
-    stamp.write_text(wanted)
-    return suite
-
-
-def _install(folder: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise SuiteError("npm is needed to install the conformance suite: install Node.js")
-    options = ["--no-save", "--no-package-lock", "--no-audit", "--no-fund"]
-    command = [npm, "install", "--prefix", folder, *options, NODE, SUITE]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        raise SuiteError(f"npm could not install the conformance suite:\n{done.stdout}")
-
-
-def _require_node(node: Path) -> None:
-    """The binary comes with a script that runs at the installation; an npm that allows no scripts leaves it out."""
-    major = NODE.rpartition("@")[2]
     try:
-        version = subprocess.run([node, "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
-    except OSError:
-        version = ""
-    if not version.startswith(f"v{major}."):
-        found = version or "missing"
-        raise SuiteError(f"npm installed {NODE}, but its binary is {found}: are install scripts forbidden?")
+        modules = npm.installed(folder, SUITE)
+    except npm.NpmError as error:
+        raise SuiteError(str(error)) from error
+    return Suite(npm.node_of(modules), modules / "@modelcontextprotocol/conformance/dist/index.js")

@@ -25,15 +25,17 @@ EVENTS: dict[Kind, Event] = {
 """One event of each kind that the table knows."""
 
 
+OPERATION = Operation("tools/call", "report", {"size": "large"}, accepts=frozenset({"elicitation"}))
+
+
 def new_task(*, ttl_ms: int | None = None, keep_ms: int | None = None) -> NewTask:
     return NewTask(
         id=TASK_ID,
         owner=OWNER,
-        operation=Operation("tools/call", "report", {"size": "large"}),
+        operation=OPERATION,
         ttl_ms=ttl_ms,
         keep_ms=keep_ms,
         poll_ms=500,
-        accepts=frozenset({"elicitation"}),
     )
 
 

@@ -108,7 +108,7 @@ def test_the_time_of_the_last_update_never_decreases_though_the_clock_does(statu
 def test_no_arrow_changes_what_a_task_is_about(status: Status, kind: Kind) -> None:
     before = in_status(status, fresh(ttl_ms=1000, keep_ms=5))
     after = apply(before, EVENTS[kind], NOW)
-    fixed = ("seq", "id", "owner", "operation", "created_at", "keep_ms", "poll_ms", "accepts")
+    fixed = ("seq", "id", "owner", "created_at", "keep_ms", "poll_ms")
     assert [getattr(after, name) for name in fixed] == [getattr(before, name) for name in fixed]
 
 
@@ -127,7 +127,6 @@ def test_a_new_task_is_working_at_its_first_version_with_nothing_to_show_yet() -
         seq=7,
         id=new.id,
         owner=OWNER,
-        operation=new.operation,
         status=Status.WORKING,
         created_at=NOW,
         updated_at=NOW,
@@ -135,7 +134,6 @@ def test_a_new_task_is_working_at_its_first_version_with_nothing_to_show_yet() -
         ttl_ms=1000,
         keep_ms=10,
         poll_ms=500,
-        accepts=frozenset({"elicitation"}),
     )
 
 

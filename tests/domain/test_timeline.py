@@ -7,7 +7,7 @@ import pytest
 from perdure.domain import timeline
 from perdure.domain.journal import Entry, EntryState, Journal, Verb
 from perdure.domain.timeline import KEPT, Event, EventKind, Inspection, Load, RunState
-from tests.domain.support import NOW, QUESTION, fresh
+from tests.domain.support import NOW, OPERATION, QUESTION, fresh
 
 
 def test_stored_events_are_read_back_by_the_words_that_they_were_written_with() -> None:
@@ -41,7 +41,7 @@ def test_an_event_says_when_and_what_but_no_token_and_no_result(event: Event, ki
 def test_a_task_that_is_over_has_no_run_and_keeps_its_journal_and_its_events() -> None:
     entry = Entry("0", Verb.STEP, "charge", EntryState.DONE)
     event = Event(NOW, EventKind.DEATH, "session 7")
-    seen = Inspection(fresh(), None, Journal({"0": entry}), (event,))
+    seen = Inspection(fresh(), OPERATION, None, Journal({"0": entry}), (event,))
     assert (seen.run, seen.journal.entries["0"], seen.events) == (None, entry, (event,))
 
 
@@ -49,7 +49,7 @@ def test_a_task_that_is_over_has_no_run_and_keeps_its_journal_and_its_events() -
 def test_what_operators_are_shown_is_a_snapshot_that_nobody_can_write_to(kind: type) -> None:
     shown = {
         Event: Event(NOW, EventKind.CANCEL, ""),
-        Inspection: Inspection(fresh(), None, Journal(), ()),
+        Inspection: Inspection(fresh(), OPERATION, None, Journal(), ()),
         Load: Load("tools/call:report", ready=1, held=2, waiting=3, oldest_ms=4),
         RunState: RunState("tools/call:report", None, None, fence=1, failures=0, deaths=0, deadline_at=None),
     }[kind]

@@ -140,6 +140,15 @@ class Rigged:
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
         return await self._rigged("request_cancel", partial(self._inner.request_cancel, owner, task_id))
 
+    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
+        return await self._rigged("changed", partial(self._inner.changed, known))
+
+    def commits_by_others(self) -> int | None:
+        return self._inner.commits_by_others()
+
+    async def page(self, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
+        return await self._rigged("page", partial(self._inner.page, owner, after, limit))
+
     async def open_session(self, lease_ms: int, info: JSONObject) -> Session:
         return await self._rigged("open_session", partial(self._inner.open_session, lease_ms, info))
 

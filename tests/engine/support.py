@@ -277,7 +277,7 @@ async def _reaches(store: Store, task: Task, wanted: Callable[[Task], bool], wit
     async def there() -> bool:
         return wanted(await store.get(task.owner, task.id))
 
-    await eventually(there, f"task {task.operation.name} did not get there", within=within)
+    await eventually(there, f"task {task.id} did not get there", within=within)
     return await store.get(task.owner, task.id)
 
 

@@ -26,10 +26,9 @@ def placed(**placements: Placement) -> dict[str, Handler]:
 
 def claim(handler: str, tenant: str = "acme") -> Claim:
     method, _, name = handler.rpartition(":")
-    new = new_task(name, owner=Owner(tenant, "ada"))
-    task = created(1, _under(new, method), 0)
-    assert task.operation.handler == handler
-    return Claim(task, fence=1, at=0)
+    new = _under(new_task(name, owner=Owner(tenant, "ada")), method)
+    assert new.operation.handler == handler
+    return Claim(created(1, new, 0), new.operation, fence=1, at=0)
 
 
 def _under(new: NewTask, method: str) -> NewTask:

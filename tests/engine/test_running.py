@@ -128,7 +128,7 @@ async def test_handlers_take_turns_so_that_a_busy_tool_starves_nobody(store: Sto
     order: list[str] = []
 
     async def work(run: Run, params: JSONObject) -> Outcome:
-        order.append(run.claim.task.operation.name)
+        order.append(run.claim.operation.name)
         return done()
 
     tasks = [await store.create(new_task("busy")) for _ in range(20)]
@@ -328,7 +328,7 @@ async def test_urgent_work_is_begun_first(store: Store) -> None:
     order: list[str] = []
 
     async def work(run: Run, params: JSONObject) -> Outcome:
-        order.append(run.claim.task.operation.name)
+        order.append(run.claim.operation.name)
         return done()
 
     tasks = [await store.create(new_task(name)) for name in ("report", "report", "urgent", "urgent")]

@@ -18,6 +18,7 @@ from perdure.engine.runtime import Options, Runtime
 from perdure.engine.wake import Hub
 from perdure.store.base import Store
 from perdure.store.sqlite import SQLiteStore
+from tests.engine.listeners import now, rest, seen
 from tests.engine.rigged import Rigged
 from tests.engine.support import claim_as_another, done, ended, handlers, status
 from tests.store.support import ADA, VirtualClock, new_task
@@ -73,6 +74,30 @@ async def test_a_runtime_without_a_worker_keeps_house_and_runs_nothing(rigged: R
     async with Runtime(rigged, handlers(report=at_once), Options(worker=False)).running():
         assert (await ended(rigged, task)).status is Status.FAILED
     assert not {"open_session", "claim"} & set(rigged.calls)
+
+
+async def test_whoever_listens_is_kept_up_while_it_runs_and_ended_with_it(tmp_path: Path) -> None:
+    runtime = Runtime(SQLiteStore(f"sqlite:///{tmp_path / 'tasks.db'}"), handlers(report=at_once), QUICK)
+    with pytest.raises(StoreUnavailable):
+        await runtime.snapshots.subscribe(ADA, [])
+    for _ in range(2):
+        async with runtime.running():
+            task = await runtime.store.create(new_task())
+            listener = await runtime.snapshots.subscribe(ADA, [task.id], stays=True)
+            while (await seen(listener)).status is not Status.COMPLETED:
+                pass
+        assert await now(listener.next()) is None
+
+
+async def test_whoever_listens_is_ended_as_soon_as_the_worker_is_told_to_stop(rigged: Rigged) -> None:
+    runtime = Runtime(rigged, handlers(report=Endless()), QUICK)
+    async with runtime.running():
+        task = await rigged.create(new_task())
+        listener = await runtime.snapshots.subscribe(ADA, [task.id])
+        runtime.stop_working()
+        assert await now(rest(listener))
+        with pytest.raises(StoreUnavailable):
+            await runtime.snapshots.subscribe(ADA, [task.id])
 
 
 async def test_a_worker_may_be_told_to_stop_ahead_of_the_rest(rigged: Rigged) -> None:

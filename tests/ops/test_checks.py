@@ -15,6 +15,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"concurrency": "4"}, "concurrency is '4': write a whole number, at least 1"),
     ({"backlog": 0}, "backlog is 0: write a whole number, at least 1, or None for no bound"),
     ({"tenant_backlog": 1.5}, "tenant_backlog is 1.5: write a whole number, at least 1, or None for no bound"),
+    ({"subscriptions": 0}, "subscriptions is 0: write a whole number, at least 1, or None for no bound"),
+    (
+        {"owner_subscriptions": True},
+        "owner_subscriptions is True: write a whole number, at least 1, or None for no bound",
+    ),
     ({"queues": "slow"}, "queues is 'slow': write a list of names, or a mapping of names to numbers"),
     ({"queues": 3}, "queues is 3: write a list of names, or a mapping of names to numbers"),
     ({"queues": []}, "queues is empty: name a queue, or leave it out to serve all of them"),
@@ -41,12 +46,22 @@ def test_a_cleanup_is_a_duration() -> None:
 def test_the_options_reach_the_engine() -> None:
     limits = Limits(entries=5)
     tasks = Tasks(
-        MemoryStore(), queues=["slow", "quick"], backlog=None, tenant_backlog=7, limits=limits, cleanup="3s", lease="2s"
+        MemoryStore(),
+        queues=["slow", "quick"],
+        backlog=None,
+        tenant_backlog=7,
+        subscriptions=None,
+        owner_subscriptions=3,
+        limits=limits,
+        cleanup="3s",
+        lease="2s",
     )
     assert tasks.assembly.options == Options(
         queues={"slow": None, "quick": None},
         backlog=None,
         tenant_backlog=7,
+        subscriptions=None,
+        owner_subscriptions=3,
         limits=limits,
         cleanup_ms=3000,
         lease_ms=2000,

@@ -14,7 +14,7 @@ from perdure.domain.model import Claim, Completed
 from perdure.store.base import Store
 from perdure.store.sqlite import SQLiteStore
 from perdure.testing import VirtualClock
-from perdure.testing.stores.support import ADA, NOW, hire
+from perdure.testing.stores.support import ADA, NOW, hire, new_task
 
 QUEUED = "tools/call:queued"
 
@@ -49,7 +49,8 @@ async def contend(store: Store, name: str, contest: Contest) -> Gains:
 
 async def _finish(store: Store, name: str, task_id: str, session: str, fence: int) -> bool:
     try:
-        await store.finish(Claim(await store.get(ADA, task_id), fence, NOW, session=session), Completed({"by": name}))
+        task, operation = await store.get(ADA, task_id), new_task().operation
+        await store.finish(Claim(task, operation, fence, NOW, session=session), Completed({"by": name}))
     except LeaseLost:
         return False
     return True

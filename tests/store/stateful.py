@@ -369,6 +369,10 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda store: store.loads())
         self.both(lambda store: store.backlog(1_000))
         self.both(lambda store: store.backlog(2, "acme"))
+        self.both(lambda store: store.page(ADA, None, 2))
+        self.both(lambda store: store.page(ADA, self.steps % (self.number + 2), 10))
+        # At their second version tasks begin to differ from each other.
+        self.both(lambda store: store.changed({task_id: 2 for task_id, _ in self.tasks}))
 
     def compare(self, tasks: Sequence[tuple[str, Owner]]) -> None:
         for task_id, owner in tasks:

@@ -112,6 +112,7 @@ def test_the_numbers_of_the_sqlite_migrations_run_from_1_without_a_gap() -> None
 
 HANDLER = "tools/call:report"
 QUESTION = '{"method":"elicitation/create","params":{"message":"%s"}}'
+OPERATION = Operation("tools/call", "report", {"size": "large"}, accepts=frozenset({"elicitation", "roots"}))
 
 
 def id_of(seq: int) -> str:
@@ -123,7 +124,6 @@ def task_of(seq: int, status: Status = Status.WORKING) -> Task:
         seq=seq,
         id=id_of(seq),
         owner=ADA,
-        operation=Operation("tools/call", "report", {"size": "large"}),
         status=status,
         created_at=NOW - 1_000,
         updated_at=NOW - 500,
@@ -131,7 +131,6 @@ def task_of(seq: int, status: Status = Status.WORKING) -> Task:
         ttl_ms=60_000,
         keep_ms=30_000,
         poll_ms=500,
-        accepts=frozenset({"elicitation", "roots"}),
     )
 
 
@@ -218,6 +217,10 @@ async def test_a_task_of_version_1_is_as_it_was(old: SQLiteStore, seq: int) -> N
     assert await old.get(ADA, id_of(seq)) == TASKS[seq]
 
 
+async def test_the_tasks_of_version_1_are_listed(old: SQLiteStore) -> None:
+    assert [task.seq for task in await old.page(ADA, None, 100)] == sorted(TASKS, reverse=True)
+
+
 async def test_a_tombstone_of_version_1_still_tells_its_owner(old: SQLiteStore) -> None:
     with pytest.raises(TaskExpired):
         await old.get(BOB, id_of(99))
@@ -227,12 +230,12 @@ async def test_what_waited_in_version_1_is_claimed_with_a_fence_that_is_larger_t
     old: SQLiteStore,
 ) -> None:
     (claim,) = await (await hire(old)).claim()
-    assert claim == Claim(TASKS[READY], fence=8, at=NOW, session=claim.session)
+    assert claim == Claim(TASKS[READY], OPERATION, fence=8, at=NOW, session=claim.session)
     assert (await old.finish(claim, DONE)).status is Status.COMPLETED
 
 
 async def test_who_held_a_run_in_version_1_still_holds_it(old: SQLiteStore) -> None:
-    claim = Claim(TASKS[HELD], fence=5, at=NOW, session="alive")
+    claim = Claim(TASKS[HELD], OPERATION, fence=5, at=NOW, session="alive")
     assert (await old.renew("alive", LEASE)).cancelled == {CANCELLING}
     await old.report(claim, "still here")
     assert (await old.finish(claim, Completed({}))).status is Status.COMPLETED

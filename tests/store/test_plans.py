@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from perdure.domain.model import NewTask, Operation, Owner
+from perdure.store import rows
 from perdure.store.sqlite import schema, sql
 
 STATEMENTS: dict[str, str] = {
@@ -56,6 +58,12 @@ def tables_of(connection: sqlite3.Connection) -> set[str]:
 def test_the_statements_are_found() -> None:
     assert len(STATEMENTS) > 30
     assert {"TASK_OWNED", "RUN_CLAIM", "ENTRY_WRITE"} <= set(STATEMENTS)
+
+
+def test_neither_a_poll_nor_a_write_reads_the_parameters() -> None:
+    """They may be a mebibyte. Whoever runs a task needs them, and operators ask for them."""
+    about = {name for name, statement in STATEMENTS.items() if "params" in statement}
+    assert about - {"TASK_INSERT"} == {"TASK_OPERATION", "TASK_CLAIMED"}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -137,3 +145,18 @@ def test_what_a_look_costs_does_not_grow_with_the_runs_that_wait(tmp_path: Path,
             costs.append(steps_of(connection, STATEMENTS[name], values))
     # One probe's path through the tree may be a little longer.
     assert costs[1] <= costs[0] * 1.1
+
+
+@pytest.mark.parametrize("before", [2**63 - 1, 50])
+def test_what_a_page_costs_does_not_grow_with_the_tasks_that_there_are(tmp_path: Path, before: int) -> None:
+    costs: list[int] = []
+    for each in (20, 200):
+        with closing(schema.connect_writer(tmp_path / f"{each}.db")) as connection:
+            connection.execute("BEGIN")
+            # The owner's are older than everybody else's, and there are more of them than fit.
+            for number in range(5 * each):
+                owner = Owner("t", "ada" if number < 2 * each else f"p{number}")
+                new = NewTask(f"tsk_{number}", owner, Operation("tools/call", "h", {}))
+                connection.execute(sql.TASK_INSERT, rows.new_values(new, 1))
+            costs.append(steps_of(connection, sql.TASK_PAGE, ("t", "ada", before, 10)))
+    assert costs[1] == costs[0]

@@ -324,7 +324,7 @@ async def test_a_task_is_finished_by_the_code_that_began_it(tmp_path: Path) -> N
             await up.client.update(task_id, {"form": FORM})
         assert text(await up.client.until(old)) == "written by the first"
         assert (await up.client.until(new))["result"]["structuredContent"] == {"outline": "large"}
-        handlers = [(await up.store.inspect(task_id)).task.operation.handler for task_id in (old, new)]
+        handlers = [(await up.store.inspect(task_id)).operation.handler for task_id in (old, new)]
         assert handlers == ["tools/call:report@1", "tools/call:report@2"]
 
 

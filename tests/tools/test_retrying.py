@@ -39,7 +39,7 @@ class Flaky(ToolError, ConnectionError):
 
 def claimed(failures: int = 0) -> Claim:
     operation = Operation("tools/call", "tool", {})
-    return Claim(Task(1, "tsk", Owner("", "ann"), operation, Status.WORKING, 0, 0), 1, 0, failures=failures)
+    return Claim(Task(1, "tsk", Owner("", "ann"), Status.WORKING, 0, 0), operation, 1, 0, failures=failures)
 
 
 def decided(

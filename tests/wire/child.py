@@ -1,17 +1,20 @@
 """A server that a test starts as a process of its own and talks to over pipes.
 
-python -m tests.wire.child STORE-URL
+python -m tests.wire.child STORE-URL [legacy]
 """
 
 import asyncio
 import sys
+from typing import Any
+
+from mcp.server.mcpserver import Context, MCPServer
 
 from perdure import TaskContext, Tasks
 from tests.wire.tools import Form
 
 
-def build(store: str) -> Tasks:
-    tasks = Tasks(store, grace="1ms")
+def build(store: str, *, legacy: bool) -> Tasks:
+    tasks = Tasks(store, grace="1ms", legacy=legacy)
 
     @tasks.tool(poll_interval="50ms")
     async def greet(name: str, task: TaskContext) -> list[str]:
@@ -38,6 +41,17 @@ def build(store: str) -> Tasks:
     return tasks
 
 
+def served(tasks: Tasks) -> MCPServer[Any]:
+    """Their server, with an ordinary tool that says that there are others now."""
+    mcp = tasks.server("wire", version="1.0")
+
+    @mcp.tool()
+    async def grow(ctx: Context[Any, Any]) -> None:
+        await ctx.notify_tools_changed()
+
+    return mcp
+
+
 if __name__ == "__main__":
-    tasks_of_child = build(sys.argv[1])
-    tasks_of_child.server("wire", version="1.0").run("stdio")
+    tasks_of_child = build(sys.argv[1], legacy="legacy" in sys.argv[2:])
+    served(tasks_of_child).run("stdio")

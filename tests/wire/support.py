@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx2
 import uvicorn
@@ -155,6 +155,15 @@ class Client(Caller):
         response = await self._http.post(self.url, content=content, headers=fields)
         is_json = response.headers.get("content-type", "").startswith("application/json")
         return Reply(response.status_code, response.content, json.loads(response.content) if is_json else None)
+
+    @asynccontextmanager
+    async def streaming(self, body: JSON, extra: Headers | None = None) -> AsyncGenerator[httpx2.Response]:
+        """Send a request whose response is a stream; outside the connection is closed."""
+        fields = headers(body) | (extra or {})
+        if self._token is not None:
+            fields["authorization"] = f"Bearer {self._token}"
+        async with self._http.stream("POST", self.url, content=json.dumps(body).encode(), headers=fields) as response:
+            yield response
 
     async def speak(self, content: bytes, fields: list[tuple[str, str]], *, request: str = "POST /mcp") -> Reply:
         """The same over a bare socket, for what no HTTP library would send."""
@@ -308,8 +317,11 @@ class Piped(Caller):
         return Reply(checker.http_status(code), json.dumps(answer).encode(), answer)
 
 
+PipedT = TypeVar("PipedT", bound=Piped)
+
+
 @asynccontextmanager
-async def piped(*command: str) -> AsyncGenerator[Piped]:
+async def piped(*command: str, speak: Callable[[asyncio.subprocess.Process], PipedT] = Piped) -> AsyncGenerator[PipedT]:
     """`python COMMAND…` as a child whose standard input and output are ours. It ends when its input does."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -321,7 +333,7 @@ async def piped(*command: str) -> AsyncGenerator[Piped]:
         limit=1 << 24,
     )
     try:
-        yield Piped(child)
+        yield speak(child)
         assert child.stdin is not None
         child.stdin.close()
         async with asyncio.timeout(PATIENCE):

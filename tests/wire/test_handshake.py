@@ -3,50 +3,18 @@
 The pinned adapter of contract 10 is off unless asked for, and is not part of this.
 """
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from mcp.client import Client as SDKClient
 
 from tests.wire.envelopes import JSON, SERVER_INFO
-from tests.wire.support import Reply, Stage
+from tests.wire.handshake import Old
+from tests.wire.support import Stage
 from tests.wire.tools import Tools
 
 ERAS = ["2025-03-26", "2025-06-18", "2025-11-25"]
 UNKNOWN = "tsk_" + "a" * 32
-
-
-class Old:
-    """A client of the old era over HTTP: it shakes hands, gets a session, and reads events."""
-
-    def __init__(self, scene: Stage, era: str, capabilities: JSON) -> None:
-        self._scene = scene
-        self._era = era
-        self._capabilities = capabilities
-        self._fields = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-
-    async def shake_hands(self) -> JSON:
-        params: JSON = {"protocolVersion": self._era, "capabilities": self._capabilities}
-        params["clientInfo"] = {"name": "old", "version": "0"}
-        body: JSON = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-        response = await self._scene.http.post(self._scene.client.url, json=body, headers=self._fields)
-        self._fields |= {"mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": self._era}
-        note: JSON = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        assert (await self._scene.http.post(self._scene.client.url, json=note, headers=self._fields)).status_code == 202
-        return event(response.text)["result"]
-
-    async def request(self, method: str, params: Mapping[str, JSON]) -> Reply:
-        body: JSON = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        response = await self._scene.http.post(self._scene.client.url, json=body, headers=self._fields)
-        return Reply(response.status_code, response.content, event(response.text))
-
-
-def event(text: str) -> JSON:
-    """The one message of a stream that ends with its response."""
-    [data] = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
-    return json.loads(data)
 
 
 @pytest.fixture(params=ERAS)

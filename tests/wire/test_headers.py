@@ -22,7 +22,7 @@ async def test_a_name_that_is_the_task_id_is_accepted_plain_or_encoded(scene: St
         fields = headers(body) | {"mcp-name": name}
         reply = await scene.client.speak(json.dumps(body).encode(), [*fields.items()])
         assert scene.client.judge(body, reply).result["taskId"] == task_id
-    assert scene.tasks.middleware.unnamed == 0
+    assert scene.tasks.middleware.guard.unnamed == 0
 
 
 async def test_a_name_that_is_another_text_is_refused_before_anything_is_looked_up(scene: Stage) -> None:
@@ -57,12 +57,18 @@ async def test_a_name_that_is_another_text_is_refused_before_anything_is_looked_
     assert scene.dump() == before
 
 
+async def test_an_id_that_looks_encoded_is_held_against_what_the_name_says_decoded(scene: Stage) -> None:
+    encoded = sentinel(await scene.client.start("gated"))
+    for name, code in ((encoded, -32020), (sentinel(encoded), -32602)):
+        assert (await scene.client.request("tasks/get", {"taskId": encoded}, extra={"mcp-name": name})).code == code
+
+
 async def test_an_absent_name_is_accepted_and_counted(scene: Stage) -> None:
     task_id = await scene.client.start("gated")
     for count, method in enumerate(METHODS, 1):
         params: JSON = {"taskId": task_id, "inputResponses": {}}
         assert "result" in (await scene.client.request(method, params, extra={"mcp-name": ""})).body
-        assert scene.tasks.middleware.unnamed == count
+        assert scene.tasks.middleware.guard.unnamed == count
 
 
 async def test_an_empty_name_is_not_an_absent_one(scene: Stage) -> None:

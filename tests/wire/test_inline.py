@@ -231,7 +231,8 @@ async def test_what_fails_in_the_cleanup_never_hides_that_the_call_was_cancelled
     runtime = Runtime(store, {}, Options(worker=False))
     new = NewTask(id=ids.mint(secrets.token_bytes), owner=ANONYMOUS, operation=Operation("tools/call", "gated", {}))
     async with runtime.running():
-        call = asyncio.create_task(Inline(runtime, 60_000).start(new, Caller(frozenset(), declared=False, show=no_one)))
+        caller = Caller("gated", frozenset(), declared=False, show=no_one)
+        call = asyncio.create_task(Inline(runtime, 60_000).start(new, caller))
         await store.creating.wait()
         call.cancel()
         await asyncio.wait([call])

@@ -31,7 +31,7 @@ async def client(database: Path) -> AsyncGenerator[Piped]:
 async def test_the_whole_life_of_a_task(client: Piped, database: Path) -> None:
     checker.check_discovery((await client.request("server/discover")).result)
     names = [tool["name"] for tool in (await client.request("tools/list")).result["tools"]]
-    assert names == ["greet", "nap", "noisy", "must"]
+    assert names == ["greet", "nap", "noisy", "must", "grow"]
     task_id = await client.start("greet", {"name": "you"})
     task = await client.until(task_id, "input_required")
     assert (task["statusMessage"], list(task["inputRequests"])) == ("asking", ["form"])

@@ -25,6 +25,7 @@ __all__ = [
     "StepInterrupted",
     "StoreUnavailable",
     "StoreUnusable",
+    "SubscriptionsFull",
     "TaskExpired",
     "TaskNotFound",
 ]
@@ -142,6 +143,17 @@ class BacklogFull(PerdureError):
     def __init__(self, *, retry_after_ms: int = 5000) -> None:
         self.retry_after_ms = retry_after_ms
         super().__init__("Too many tasks are waiting already")
+
+
+class SubscriptionsFull(PerdureError):
+    """So many subscriptions are open already, in all or of this owner, that another one is refused.
+
+    `retry_after_ms` is a hint for the caller, in milliseconds.
+    """
+
+    def __init__(self, *, retry_after_ms: int = 5000) -> None:
+        self.retry_after_ms = retry_after_ms
+        super().__init__("Too many subscriptions are open already")
 
 
 class IdempotencyKeyReused(PerdureError):

@@ -10,7 +10,8 @@ come by that place with the same verb:
 
 Branches that run side by side have scopes of their own, because which of them gets further first is chance.
 
-Nothing here runs or waits; `engine/run.py` does. Stores keep the entries, and ask `settled` and `undone` what to write.
+Nothing here runs or waits; `engine/run.py` does. Stores keep the entries, and ask `settled`, `repeated` and `undone`
+what to write.
 """
 
 from __future__ import annotations
@@ -23,7 +24,19 @@ from hmac import compare_digest
 from .errors import AlreadySettled, JournalMismatch, TaskNotFound
 from .model import JSON, Asked, InputRequest
 
-__all__ = ["Entry", "EntryState", "Journal", "Replay", "Scope", "Verb", "Waits", "in_order", "settled", "undone"]
+__all__ = [
+    "Entry",
+    "EntryState",
+    "Journal",
+    "Replay",
+    "Scope",
+    "Verb",
+    "Waits",
+    "in_order",
+    "repeated",
+    "settled",
+    "undone",
+]
 
 
 class Verb(StrEnum):
@@ -233,6 +246,16 @@ def _first(rest: str) -> int:
 def in_order(place: str) -> list[list[int]]:
     """A key to sort places by, as the code comes by them: 3, 3.0/0, 3.0/1, 3.1/0, 4, 10."""
     return [[int(number) for number in part.split(".")] for part in place.split("/")]
+
+
+def repeated(entry: Entry, stands: Entry | None) -> Entry | None:
+    """What stands already, if it speaks of the very try of a step that failed of which `entry` does.
+
+    A worker that never heard whether its write was committed makes it again; it is one try all the same.
+    """
+    if entry.state is not EntryState.RETRYING or stands is None:
+        return None
+    return stands if (stands.state, stands.value) == (entry.state, entry.value) else None
 
 
 def settled(entry: Entry | None, token: str, state: EntryState, value: JSON) -> Entry | None:

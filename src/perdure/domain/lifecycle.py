@@ -168,14 +168,12 @@ def created(seq: int, new: NewTask, now: int) -> Task:
         seq=seq,
         id=new.id,
         owner=new.owner,
-        operation=new.operation,
         status=Status.WORKING,
         created_at=now,
         updated_at=now,
         ttl_ms=new.ttl_ms,
         keep_ms=new.keep_ms,
         poll_ms=new.poll_ms,
-        accepts=new.accepts,
     )
 
 

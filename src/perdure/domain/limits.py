@@ -1,4 +1,4 @@
-"""How much a task may ask of the store, so that a bug in one tool stays that tool's.
+"""How much a task may ask of the store, and a request of the server, so that a bug in one tool or client stays there.
 
 A bound that nobody reaches in earnest is the cheapest guard there is; each error names what went past it.
 """
@@ -14,7 +14,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of one task.
+    """The bounds of one task, and of one request.
 
     Args:
         step_name: characters in the name of a step or of external work.
@@ -22,6 +22,7 @@ class Limits:
         step_result: bytes that one step's result takes as JSON.
         result: bytes that the result of the whole task takes as JSON.
         idempotency_key: characters in an idempotency key.
+        subscribed_tasks: tasks that one `subscriptions/listen` may ask for.
 
     Raises:
         ConfigurationError: a bound is no whole number, or below 1.
@@ -32,6 +33,7 @@ class Limits:
     step_result: int = 1 << 20
     result: int = 16 << 20
     idempotency_key: int = 200
+    subscribed_tasks: int = 1_000
 
     def __post_init__(self) -> None:
         for bound in fields(self):

@@ -68,13 +68,18 @@ class Owner:
 class Operation:
     """The request that became a task: enough to run it again on another machine.
 
-    `version` says which code began it, if its author tells versions apart: only that may finish it.
+    It never changes, and whoever runs the task needs it, but nobody who asks how the task stands. So a `Claim` has it,
+    and a `Task` does not.
+
+    `version` says which code began it, if its author tells versions apart: only that may finish it. `accepts` names the
+    input kinds that the request declared; no other kind is ever asked (contract 4).
     """
 
     method: str
     name: str
     params: JSONObject
     version: str = ""
+    accepts: frozenset[str] = frozenset()
 
     @property
     def handler(self) -> str:
@@ -130,7 +135,6 @@ class Failure:
 class NewTask:
     """What a task is at the moment of its creation; the store adds its number, its times and its run.
 
-    `accepts` names the input kinds that the creating request declared; no other kind is ever asked (contract 4).
     `keep_ms`: how long at least a result stays readable after the finish. `max_attempts`: the worker deaths after which
     it fails. `timeout_ms` bounds each run. `key`: the owner's idempotency key, and `digest` what a later call under it
     must be equal in.
@@ -144,14 +148,13 @@ class NewTask:
     poll_ms: int | None = None
     max_attempts: int = 10
     timeout_ms: int | None = None
-    accepts: frozenset[str] = frozenset()
     key: str | None = None
     digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as its owner may see it, plus what the engine needs. A snapshot: a newer one replaces it.
+    """How a task stands, as its owner may see it, plus what stores need. A snapshot: a newer one replaces it.
 
     `seq` is the store's own number and never leaves the server. `version` grows by one with every change. `inputs`
     holds the questions that it waits for, in the order of asking, and is empty unless the status is INPUT_REQUIRED.
@@ -160,7 +163,6 @@ class Task:
     seq: int
     id: str
     owner: Owner
-    operation: Operation
     status: Status
     created_at: int
     updated_at: int
@@ -170,7 +172,6 @@ class Task:
     keep_ms: int | None = None
     poll_ms: int | None = None
     cancel_requested: bool = False
-    accepts: frozenset[str] = frozenset()
     result: JSONObject | None = None
     error: Failure | None = None
     inputs: tuple[InputRequest, ...] = ()
@@ -214,7 +215,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run one task, as long as `fence` and `session` are those that the run carries.
+    """The right to run one task, as long as `fence` and `session` are those that the run carries; and what to run.
 
     Fences come from one counter and only grow: a claim made later always has the larger one. Where a database was set
     back (a backup restored, a standby promoted that had not everything) the counter was too; then the sessions, whose
@@ -225,6 +226,7 @@ class Claim:
     """
 
     task: Task
+    operation: Operation
     fence: int
     at: int
     failures: int = 0

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from .journal import Entry, Journal
-from .model import InputRequest, Task
+from .model import InputRequest, Operation, Task
 
 __all__ = [
     "KEPT",
@@ -110,6 +110,7 @@ class Inspection:
     """Everything about one task, whoever owns it. `run` is None once the task is over. `events`: oldest first."""
 
     task: Task
+    operation: Operation
     run: RunState | None
     journal: Journal
     events: tuple[Event, ...]

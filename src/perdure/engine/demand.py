@@ -48,13 +48,13 @@ class Planner:
 
     def began(self, claim: Claim) -> None:
         """A run was claimed."""
-        handler = claim.task.operation.handler
+        handler = claim.operation.handler
         self._running[handler] = self._running.get(handler, 0) + 1
         self._last[handler] = claim.task.owner.tenant
 
     def ended(self, claim: Claim) -> None:
         """Its work has ended, and its slot is free."""
-        handler = claim.task.operation.handler
+        handler = claim.operation.handler
         self._running[handler] -= 1
         if not self._running[handler]:
             del self._running[handler]

@@ -59,7 +59,7 @@ class Execution:
         self._held_back = False
         self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # In no group on purpose: a group waits for its children, and work that never ends must not hold it up.
-        self._work = asyncio.create_task(_guarded(handler, self.run, claim.task.operation.params))
+        self._work = asyncio.create_task(_guarded(handler, self.run, claim.operation.params))
         if self.run.cancelled_before:
             self.run.end(Stop.CANCEL)
             self._told.set_result(None)

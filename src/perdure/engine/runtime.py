@@ -1,4 +1,4 @@
-"""A process's engine as a whole: store, hub, worker, janitor and watch, started and stopped in order.
+"""A process's engine as a whole: store, hub, snapshots, worker, janitor and watch, started and stopped in order.
 
 The order of the end matters. The worker goes first, since it still has to write what its tasks came to; the others are
 only cancelled; the store goes last and commits what is queued. The end is shielded: a server that is being cancelled
@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 import anyio
 
 from perdure.domain.limits import Limits
+from perdure.domain.model import Change
 from perdure.store.base import Store
 
 from .backlog import Backlog
 from .handler import Handlers
 from .janitor import Janitor
+from .snapshots import Snapshots
 from .unclaimed import Watch
 from .wake import Hub
 from .worker import Worker
@@ -41,7 +43,8 @@ class Options:
 
     `queues`: those that its worker serves, each with how many runs it may have at once (None: as many as the worker);
     None in place of the map: all. `backlog` and `tenant_backlog`: how many tasks may wait to be run, in all and of one
-    tenant, before another is refused.
+    tenant, before another is refused. `subscriptions` and `owner_subscriptions`: how many may be open, in all and of
+    one owner.
     """
 
     worker: bool = True
@@ -49,6 +52,8 @@ class Options:
     queues: Mapping[str, int | None] | None = None
     backlog: int | None = 10_000
     tenant_backlog: int | None = None
+    subscriptions: int | None = 10_000
+    owner_subscriptions: int | None = 1_000
     limits: Limits = field(default_factory=Limits)
     lease_ms: int = 30_000
     grace_ms: int = 10_000
@@ -67,6 +72,7 @@ class Runtime:
         self._handlers = handlers
         self.options = options
         self.backlog = Backlog(lambda: self.store, lambda: self.options)
+        self.snapshots = Snapshots(lambda: self.store, lambda: self.options)
         self._worker: Worker | None = None
         self._stopping = False
         self._opening = anyio.Lock()
@@ -102,12 +108,18 @@ class Runtime:
         """
         self._stopping = False
         async with self.connected() as store:
-            unsubscribe = store.subscribe(self.hub.notify)
+            unsubscribe = store.subscribe(self._notify)
+            self.snapshots.open()
             try:
                 async with self._serving():
                     yield
             finally:
+                self.snapshots.close()
                 unsubscribe()
+
+    def _notify(self, change: Change | None) -> None:
+        self.hub.notify(change)
+        self.snapshots.notify(change)
 
     @asynccontextmanager
     async def _serving(self) -> AsyncGenerator[None]:
@@ -115,6 +127,7 @@ class Runtime:
         others = [
             asyncio.create_task(_again_and_again("janitor", self._janitor().keep_house)),
             asyncio.create_task(_again_and_again("watch", Watch(self.store).keep_watch)),
+            asyncio.create_task(_again_and_again("snapshots", self.snapshots.keep_up)),
         ]
         serving = asyncio.create_task(_again_and_again("worker", self._serve)) if self.options.worker else None
         try:
@@ -124,8 +137,12 @@ class Runtime:
                 await self._stop(others, serving)
 
     def stop_working(self) -> None:
-        """Begin the worker's end ahead of the rest's: it claims nothing more, and the grace period begins."""
+        """Begin the end ahead of the rest's: no more claims, the grace period begins, and nobody listens any longer.
+
+        Those who do would hold up a server that waits for its open requests.
+        """
         self._stopping = True
+        self.snapshots.close()
         if self._worker is not None:
             self._worker.stop()
 

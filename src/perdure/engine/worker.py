@@ -237,7 +237,7 @@ class Worker:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _start(self, group: asyncio.TaskGroup, claim: Claim) -> None:
-        handler = self._handlers[claim.task.operation.handler]
+        handler = self._handlers[claim.operation.handler]
         execution = Execution(self._store, handler, claim, cleanup=self._cleanup, limits=self._limits)
         self._planner.began(claim)
         if claim.seq in self._held:  # freed behind its back (it was overdue), though it goes on

@@ -24,8 +24,8 @@ from perdure.tools.external import ExternalWork
 from perdure.wire.attachment import Lifespan
 from perdure.wire.callbacks import Callbacks
 from perdure.wire.extension import TasksExtension
-from perdure.wire.guard import Guard
 from perdure.wire.identity import Identify, by_token
+from perdure.wire.middleware import Middleware
 
 from . import checks
 from .assembly import Assembly
@@ -48,6 +48,10 @@ class Tasks(TasksExtension):
         backlog: how many tasks may wait to be run, in all; past it calls are refused until there are fewer. Kept give
             or take what other processes create within a quarter of a second. None: no bound.
         tenant_backlog: the same for the tasks of one tenant.
+        subscriptions: how many clients may listen to tasks (`subscriptions/listen`) of this process at once; past it
+            they are refused, and have to poll. None: no bound.
+        owner_subscriptions: the same for one owner; of a server without authentication, whose clients are all one, only
+            the bound of all counts.
         limits: how much one task may ask of the store, in characters, bytes and entries.
         lease: how long after this worker's last sign of life others may take over its tasks.
         grace: how long running tasks may go on at a shutdown, before they are handed to others.
@@ -60,6 +64,7 @@ class Tasks(TasksExtension):
         identify: whose request it is; the default reads the verified access token.
         tenant_claim: the claim of the token that holds the tenant, for the default `identify`.
         allow_anonymous: let the server listen beyond this machine though it has no authentication.
+        legacy: serve the experimental tasks of revision 2025-11-25 as well, to clients that speak it.
 
     Durations are `"500ms"`, `"30s"`, `"15m"`, `"2h"`, `"7d"`, a `timedelta`, or a number of seconds.
 
@@ -77,6 +82,8 @@ class Tasks(TasksExtension):
         queues: checks.Queues | None = None,
         backlog: int | None = 10_000,
         tenant_backlog: int | None = None,
+        subscriptions: int | None = 10_000,
+        owner_subscriptions: int | None = 1_000,
         limits: Limits | None = None,
         lease: Duration = "30s",
         grace: Duration = "10s",
@@ -87,6 +94,7 @@ class Tasks(TasksExtension):
         identify: Identify | None = None,
         tenant_claim: str | None = None,
         allow_anonymous: bool = False,
+        legacy: bool = False,
     ) -> None:
         engine = Options(
             worker=worker,
@@ -94,6 +102,8 @@ class Tasks(TasksExtension):
             queues=checks.queues(queues),
             backlog=checks.bound(backlog, "backlog"),
             tenant_backlog=checks.bound(tenant_backlog, "tenant_backlog"),
+            subscriptions=checks.bound(subscriptions, "subscriptions"),
+            owner_subscriptions=checks.bound(owner_subscriptions, "owner_subscriptions"),
             limits=checks.limits(limits),
             lease_ms=milliseconds(lease, what="lease"),
             grace_ms=milliseconds(grace, what="grace"),
@@ -101,14 +111,16 @@ class Tasks(TasksExtension):
             linger_ms=milliseconds(linger, what="linger"),
             tombstone_ms=milliseconds(tombstone, what="tombstone"),
         )
-        self.assembly = Assembly(store, engine, allow_anonymous=allow_anonymous)
+        identify = identify or by_token(tenant_claim)
+        self.assembly = Assembly(store, engine, identify=identify, allow_anonymous=allow_anonymous)
         """What this is made of, for the command line and the harness. Not for users: it may change any day."""
         super().__init__(
             self.assembly.runtime,
             self.assembly.catalog,
             self.assembly.attachment,
             inline_timeout_ms=milliseconds(inline_timeout, what="inline_timeout"),
-            identify=identify or by_token(tenant_claim),
+            identify=identify,
+            legacy=legacy,
         )
         runtime = self.assembly.runtime
         self._external = ExternalWork(runtime, lambda: runtime.options.limits)
@@ -134,7 +146,7 @@ class Tasks(TasksExtension):
     # -- the server ----------------------------------------------------------------------------------------------------
 
     @property
-    def middleware(self) -> Guard:
+    def middleware(self) -> Middleware:
         """What a server that you make yourself takes as one of its `middleware=`."""
         return self.assembly.attachment.middleware
 

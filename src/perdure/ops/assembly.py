@@ -21,6 +21,7 @@ from perdure.engine.runtime import Options, Runtime
 from perdure.store.base import Store
 from perdure.tools.catalog import Catalog
 from perdure.wire.attachment import NO_LIFESPAN, Attachment
+from perdure.wire.identity import Identify
 
 from . import checks, stores
 
@@ -36,13 +37,13 @@ class Assembly:
     machine though it has no authentication.
     """
 
-    def __init__(self, store: str | Store, options: Options, *, allow_anonymous: bool) -> None:
+    def __init__(self, store: str | Store, options: Options, *, identify: Identify, allow_anonymous: bool) -> None:
         self.named = store
         self.allow_anonymous = allow_anonymous
         self.catalog = Catalog()
         opened = stores.named_store(store) if isinstance(store, str) else store
         self.runtime = Runtime(opened, self.catalog.handlers, options)
-        self.attachment = Attachment(self.runtime, self.catalog)
+        self.attachment = Attachment(self.runtime, self.catalog, identify)
         _assembled.add(self)
 
     @property

@@ -143,7 +143,7 @@ def _task(found: Inspection, sessions: Sessions, now: int) -> Plain:
     questions = [_question(each, task) for each in journal.questions.values()]
     return {
         "task": task.id,
-        "handler": task.operation.handler,
+        "handler": found.operation.handler,
         "status": task.status.value,
         "tool_error": task.result is not None and task.result.get("isError") is True,
         "error": None if task.error is None else _error(task.error),

@@ -7,9 +7,14 @@ but only after the engine has started, and it reports a port that is taken as a 
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterable
+from typing import Final
 
 __all__ = ["bind", "close"]
+
+_UNREAD: Final = 60_000
+"""Milliseconds for which a client may leave what was sent to it unread."""
 
 _Address = tuple[int, str]  # family and address
 
@@ -52,6 +57,10 @@ def _bound(family: int, address: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+        if sys.platform == "linux":
+            # Inherited by each connection. What is written for a client that has stopped reading stays with the kernel
+            # and with asyncio, also once the connection was closed, and nothing above them can drop it.
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD)
         bound.bind((address, port))
     except BaseException:
         bound.close()

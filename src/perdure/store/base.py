@@ -93,7 +93,7 @@ class Clients(Protocol):
         ...
 
     async def get(self, owner: Owner, task_id: str) -> Task:
-        """The task as it is now, with its outstanding inputs.
+        """The task as it is now, with its outstanding inputs. Every poll asks this; what was ordered is not part of it.
 
         Raises:
             TaskNotFound: no such task for this owner.
@@ -138,6 +138,29 @@ class Clients(Protocol):
 
         Raises:
             TaskNotFound, TaskExpired: as `get`.
+        """
+        ...
+
+    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
+        """Of the tasks that `known` names, with a version each: those of another version, as they are now.
+
+        As `get` has them, with their outstanding inputs. None for one that is gone, or never was. Whoever's they are:
+        the caller has made sure that they may be shown. What has not changed costs no more than a look at its version.
+        """
+        ...
+
+    def commits_by_others(self) -> int | None:
+        """A number that becomes another one after somebody else has committed; what this store commits is nobody's.
+
+        None where `subscribe` tells of what others commit. Cheap enough to be asked for a hundred times a second on the
+        event loop. A commit shows soon, not at once, however many there were; and the number may change for nothing.
+        """
+        ...
+
+    async def page(self, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
+        """Up to `limit` of the owner's tasks, the newest first; only those of a smaller number (`seq`) than `after`.
+
+        They say how the tasks stand. Results, errors and questions, each of which may be a mebibyte, are left out.
         """
         ...
 
@@ -208,7 +231,8 @@ class Workers(Protocol):
     ) -> Entry:
         """Write an entry into the journal, in place of what stands there; returns it, with the `wake_at` it was given.
 
-        `wake_in_ms`: `wake_at`, from now. `note`: an event of the timeline (STEP_RETRY) that is written along.
+        `wake_in_ms`: `wake_at`, from now. `note`: an event of the timeline (STEP_RETRY) that is written along. A failed
+        try that is on record already (`journal.repeated`) changes nothing: the caller only never heard that it was.
 
         Raises:
             LeaseLost: the fence no longer holds.

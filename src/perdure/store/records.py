@@ -83,6 +83,8 @@ class Run:
 class Record:
     """A task and all that belongs to it. `run` is None once it is over.
 
+    Its operation is not there: no verb looks at it, and `verbs.claim`, which passes it on, is given it.
+
     `events` are new ones of the timeline, and `changes` what is to be announced; whoever runs a verb takes both away.
     """
 

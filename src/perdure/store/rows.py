@@ -25,23 +25,40 @@ from perdure.domain.timeline import Event, EventKind, Load, RunState
 from perdure.store.codec import decode, decode_object, encode, plain
 
 __all__ = [
+    "LISTED",
+    "OPERATION",
+    "OWNED",
     "TASK",
     "entries",
     "entry",
     "events",
     "load",
     "new_values",
+    "operation",
+    "owned",
     "questions",
     "run_state",
     "task",
     "update_values",
 ]
 
-TASK: Final = (
-    "seq, id, tenant, principal, method, name, params, handler_version, status, message, version, created_at,"
-    " updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, accepts, result, error"
+OWNED: Final = (
+    "seq, id, status, message, version, created_at, updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, result,"
+    " error"
 )
+"""The columns of a task whose owner is known, as `owned` reads them.
+
+Every poll reads them. What was ordered is not among them: a mebibyte of arguments would be read and parsed each time.
+"""
+
+LISTED: Final = OWNED.replace("result, error", "NULL, NULL")
+"""The same of a task that is one of many, and of which nobody asks yet how it ended."""
+
+TASK: Final = f"tenant, principal, {OWNED}"
 """The columns of a task, as `task` reads them."""
+
+OPERATION: Final = "method, name, params, handler_version, accepts"
+"""The columns of its operation, as `operation` reads them."""
 
 # A look-up, where calling the class would cost as much as reading a column; and each poll makes a task from a row.
 _STATUSES: Final = {status.value: status for status in Status}
@@ -49,16 +66,20 @@ _STATUSES: Final = {status.value: status for status in Status}
 
 def task(row: Any) -> Task:
     """The task in a row of `TASK`'s columns, without its questions."""
+    return owned(Owner(row[0], row[1]), row[2:])
+
+
+def owned(owner: Owner, row: Any) -> Task:
+    """The owner's task in a row of `OWNED`'s columns, without its questions."""
     (
-        seq, id_, tenant, principal, method, name, params, handler_version, status, message, version, created_at,
-        updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, accepts, result, error,
+        seq, id_, status, message, version, created_at, updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, result,
+        error,
     ) = row  # fmt: skip
-    # By position, in the order in which `Task` has them: with sixteen names it would take half as long again.
+    # By position, in the order in which `Task` has them: with as many names it would take half as long again.
     return Task(
         seq,
         id_,
-        Owner(tenant, principal),
-        Operation(method, name, decode_object(params), handler_version),
+        owner,
         _STATUSES[status],
         created_at,
         updated_at,
@@ -68,10 +89,15 @@ def task(row: Any) -> Task:
         keep_ms,
         poll_ms,
         bool(cancel_requested),
-        frozenset(accepts.split()),
         None if result is None else decode_object(result),
         None if error is None else _failure(error),
     )
+
+
+def operation(row: Any) -> Operation:
+    """The operation in a row of `OPERATION`'s columns."""
+    method, name, params, version, accepts = row
+    return Operation(method, name, decode_object(params), version, frozenset(accepts.split()))
 
 
 def questions(rows: Iterable[Any]) -> Questions:
@@ -125,14 +151,14 @@ def new_values(new: NewTask, now: int) -> tuple[object, ...]:
     Raises:
         NotStorable: UTF-8 can't carry one of the texts, or there is no JSON form of the parameters.
     """
-    operation, key, digest = new.operation, new.key, new.digest
-    texts = (new.id, new.owner.tenant, new.owner.principal, operation.method, operation.name, operation.version)
-    accepts = " ".join(sorted(new.accepts))
+    ordered, key, digest = new.operation, new.key, new.digest
+    texts = (new.id, new.owner.tenant, new.owner.principal, ordered.method, ordered.name, ordered.version)
+    accepts = " ".join(sorted(ordered.accepts))
     plain("".join((*texts, accepts, key or "", digest or "")))
     return (
         *texts[:5],
-        encode(operation.params),
-        operation.version,
+        encode(ordered.params),
+        ordered.version,
         now,
         now,
         new.ttl_ms,

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from perdure.domain import inputs, lifecycle, policy, timeline, waiting
 from perdure.domain.errors import AlreadySettled, LeaseLost, TaskNotFound
-from perdure.domain.journal import Entry, EntryState, Journal, Waits, settled
-from perdure.domain.model import JSON, Claim, Outcome
+from perdure.domain.journal import Entry, EntryState, Journal, Waits, repeated, settled
+from perdure.domain.model import JSON, Claim, Operation, Outcome
 from perdure.domain.timeline import Event, EventKind
 
 from .codec import copied
@@ -77,7 +77,7 @@ def request_cancel(task: Record, now: int) -> None:
 # -- what workers ask --------------------------------------------------------------------------------------------------
 
 
-def claim(task: Record, run: Run, session_id: str, fence: int, now: int) -> Claim:
+def claim(task: Record, run: Run, operation: Operation, session_id: str, fence: int, now: int) -> Claim:
     """A worker takes the run, and goes on without the answers whose time has run out."""
     given_up = inputs.unanswered(task.journal.questions, now)
     task.turn(given_up)
@@ -87,7 +87,7 @@ def claim(task: Record, run: Run, session_id: str, fence: int, now: int) -> Clai
         _apply(task, event, now)
     run.session, run.fence = session_id, fence
     run.deadline_at = None if run.timeout_ms is None else now + run.timeout_ms
-    return Claim(task.task, fence, now, run.failures, run.deaths, run.deadline_at, session_id)
+    return Claim(task.task, operation, fence, now, run.failures, run.deaths, run.deadline_at, session_id)
 
 
 def held(task: Record | None, by: Claim) -> Run:
@@ -103,6 +103,8 @@ def held(task: Record | None, by: Claim) -> Run:
 
 
 def record(task: Record, run: Run, entry: Entry, wake_in_ms: int | None, note: str | None, now: int) -> Entry:
+    if (known := repeated(entry, task.journal.entries.get(entry.place))) is not None:
+        return known
     timed = waiting.timed(entry, wake_in_ms, now)
     task.write(timed)
     run.minds_cancel = run.minds_cancel or timed.minds_cancel

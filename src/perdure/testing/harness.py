@@ -294,7 +294,7 @@ class Harness:
         return [Demand(name, 1) for name in sorted(self._assembly.catalog.handlers)]
 
     async def _execute(self, claim: Claim) -> None:
-        handler = self._assembly.catalog.handlers[claim.task.operation.handler]
+        handler = self._assembly.catalog.handlers[claim.operation.handler]
         with _noting(self._raised.setdefault(claim.task.id, [])):
             execution = Execution(self._worker, handler, claim, cleanup=0.5, pause=self._pause, chance=_no_jitter)
             self._fate.on_death = execution.abandon

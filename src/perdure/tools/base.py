@@ -184,14 +184,13 @@ class BaseContext(Context[Any, Any]):
         timeout_ms = _optional(timeout)
         asked = {key: Asked(question.request(), timeout_ms=timeout_ms) for key, question in questions.items()}
         for new in asked.values():
-            if (kind := kind_of(new.request)) not in self._run.claim.task.accepts:
+            if (kind := kind_of(new.request)) not in self._run.claim.operation.accepts:
                 raise unsupported_kind(kind)
         try:
             closed = await self._run.ask(asked)
         except InputKeyReused as reused:
             # Here, since from here on the error may get lost: side by side with another question, or in an `except`.
-            task = self._run.claim.task
-            known_as, name = ids.abbreviated(task.id), task.operation.name
+            known_as, name = ids.abbreviated(self.id), self._run.claim.operation.name
             logger.warning("task %s: Tool %r asked a different question under the key %r", known_as, name, reused.key)
             raise
         return {key: _read(question, closed[key]) for key, question in questions.items()}

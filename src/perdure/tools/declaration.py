@@ -153,9 +153,9 @@ class TaskTool:
         """The name that tasks of this very code are claimed under."""
         return self.operation({}).handler
 
-    def operation(self, params: JSONObject) -> Operation:
-        """What a call of this tool asks for, as a task keeps it."""
-        return Operation(CALL, self.name, params, self.options.version)
+    def operation(self, params: JSONObject, accepts: frozenset[str] = frozenset()) -> Operation:
+        """What a call of this tool asks for, as a task keeps it. `accepts`: the input that its caller can give."""
+        return Operation(CALL, self.name, params, self.options.version, accepts)
 
     def is_listed_as(self, listed: ListedTool) -> bool:
         """Whether `listed`, which goes by this tool's name, is this tool."""

@@ -24,6 +24,9 @@ from perdure.engine.runtime import Runtime
 from perdure.tools.catalog import Catalog
 
 from .guard import Guard
+from .identity import Identify
+from .listen import Listen
+from .middleware import Middleware
 from .models import EXTENSION
 
 __all__ = ["NO_LIFESPAN", "Attachment", "Lifespan"]
@@ -52,8 +55,9 @@ class Attachment:
     known to seal `requestState` with a key that no other process has; of one made by hand nobody can tell.
     """
 
-    def __init__(self, runtime: Runtime, catalog: Catalog) -> None:
-        self.middleware = Guard(catalog.tools.keys())
+    def __init__(self, runtime: Runtime, catalog: Catalog, identify: Identify) -> None:
+        listen = Listen(runtime, identify, lambda: self.server_info, self.check_started)
+        self.middleware = Middleware(Guard(catalog.tools.keys()), listen)
         self.server: MCPServer[Any] | None = None
         self.server_info: JSONObject = {}
         self.settings: dict[str, Any] = {}

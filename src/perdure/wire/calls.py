@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from perdure.domain import ids
 from perdure.domain.errors import NotStorable
-from perdure.domain.model import JSON, JSONObject, NewTask, Owner
+from perdure.domain.model import JSON, JSONObject, NewTask, Owner, Task
 from perdure.engine.runtime import Runtime
 from perdure.store.codec import decode, encode
 from perdure.tools.declaration import TaskTool, error_result, in_log, log_failure
@@ -63,7 +63,7 @@ class Calls:
         if tool.options.mode == "task" and not declared:
             raise missing_extension()
         key = idempotency.read(params, self._runtime.options.limits)
-        caller = Caller(input_kinds(ctx), declared, _shows_progress(ctx))
+        caller = Caller(tool.name, input_kinds(ctx), declared, _shows_progress(ctx))
         if params.request_state is not None and self._inline.owns(params.request_state):
             return await self._inline.carry_on(owner, params.request_state, params.input_responses, caller)
         known = None if key is None else await self._runtime.store.recall(owner, key.text, key.digest)
@@ -83,6 +83,27 @@ class Calls:
         if not as_task:
             return await self._inline.start(new, caller)
         return render.created(await self._runtime.backlog.create(new))
+
+    async def begin(
+        self, tool: TaskTool, params: CallToolRequestParams, owner: Owner, ctx: RequestContext, kinds: frozenset[str]
+    ) -> Task | InputRequiredResult:
+        """The task of one call whose client asks for one, whatever `when` says, and can give input of `kinds`.
+
+        Raises:
+            ToolError: the arguments don't fit, or `prepare` refused them.
+            MCPError, IdempotencyKeyReused, BacklogFull, StoreUnavailable: as `call`.
+        """
+        key = idempotency.read(params, self._runtime.options.limits)
+        known = None if key is None else await self._runtime.store.recall(owner, key.text, key.digest)
+        if known is not None:
+            return known
+        arguments: dict[str, Any] = params.arguments or {}
+        tool.validate(arguments)
+        prepared = await self._prepare(tool, arguments, params, ctx)
+        if isinstance(prepared, InputRequiredResult):
+            return prepared
+        await self._runtime.backlog.admit(owner.tenant)
+        return await self._runtime.backlog.create(new_task(tool, arguments, prepared, owner, kinds, key))
 
     async def _prepare(
         self, tool: TaskTool, arguments: dict[str, Any], params: CallToolRequestParams, ctx: RequestContext
@@ -144,13 +165,12 @@ def new_task(
     return NewTask(
         id=ids.mint(secrets.token_bytes),
         owner=owner,
-        operation=tool.operation(params),
+        operation=tool.operation(params, accepts),
         ttl_ms=options.ttl_ms,
         keep_ms=options.keep_ms,
         poll_ms=options.poll_ms,
         max_attempts=options.max_attempts,
         timeout_ms=options.timeout_ms,
-        accepts=accepts,
         key=None if key is None else key.text,
         digest=None if key is None else key.digest,
     )

@@ -6,6 +6,7 @@ say what its code may ask, and those of a later request may only narrow what tha
 
 from __future__ import annotations
 
+from mcp_types import ClientCapabilities
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from perdure.tools import kinds
@@ -13,7 +14,7 @@ from perdure.tools import kinds
 from .errors import missing_extension
 from .models import EXTENSION, RequestContext
 
-__all__ = ["declares_tasks", "input_kinds", "is_modern", "require_tasks"]
+__all__ = ["declares_tasks", "input_kinds", "is_modern", "kinds_of", "require_tasks"]
 
 
 def is_modern(ctx: RequestContext) -> bool:
@@ -23,24 +24,32 @@ def is_modern(ctx: RequestContext) -> bool:
 
 def declares_tasks(ctx: RequestContext) -> bool:
     """Whether this very request declared the Tasks extension."""
-    capabilities = ctx.session.client_capabilities
-    return is_modern(ctx) and capabilities is not None and EXTENSION in (capabilities.extensions or {})
+    return is_modern(ctx) and _names_tasks(ctx)
 
 
 def require_tasks(ctx: RequestContext) -> None:
-    """Refuse a request that needs the extension and did not declare it, before anything is looked up.
+    """Refuse a modern request that needs the extension and did not declare it, before anything is looked up.
 
     Raises:
         MCPError: -32021 with `data.requiredCapabilities`.
     """
-    if not declares_tasks(ctx):
+    if not _names_tasks(ctx):
         raise missing_extension()
+
+
+def _names_tasks(ctx: RequestContext) -> bool:
+    capabilities = ctx.session.client_capabilities
+    return capabilities is not None and EXTENSION in (capabilities.extensions or {})
 
 
 def input_kinds(ctx: RequestContext) -> frozenset[str]:
     """The kinds of input that this request's client can give. None in the handshake era: there is no way to ask."""
-    capabilities = ctx.session.client_capabilities
-    if capabilities is None or not is_modern(ctx):
+    return kinds_of(ctx.session.client_capabilities) if is_modern(ctx) else frozenset()
+
+
+def kinds_of(capabilities: ClientCapabilities | None) -> frozenset[str]:
+    """The kinds of input that are declared by `capabilities`."""
+    if capabilities is None:
         return frozenset()
     elicitation, sampling = capabilities.elicitation, capabilities.sampling
     # An empty elicitation capability means forms, as it did before there were two modes.

@@ -24,6 +24,7 @@ from .calls import Calls
 from .capabilities import input_kinds
 from .errors import translated
 from .identity import Identify
+from .legacy import Legacy
 from .models import EXTENSION, RequestContext, TaskParams, UpdateParams
 
 __all__ = ["TasksExtension"]
@@ -42,12 +43,16 @@ class TasksExtension(Extension):
         *,
         inline_timeout_ms: int,
         identify: Identify,
+        legacy: bool,
     ) -> None:
         self._runtime = runtime
         self._catalog = catalog
         self._attachment = attachment
         self._identify = identify
         self._calls = Calls(runtime, inline_timeout_ms, lambda: attachment.server)
+        if legacy:
+            old = Legacy(runtime, catalog.tools, self._calls, identify, attachment.check_started)
+            attachment.middleware.legacy = old
 
     def settings(self) -> dict[str, Any]:
         return self._attachment.settings

@@ -1,6 +1,6 @@
-"""The middleware: what is refused before any handler, validation of ours or look-up.
+"""What is refused before any handler, validation of ours or look-up: the checks that every request goes through.
 
-It sees every request raw, which is the one place where it can be told that parameters hold what JSON text can't carry
+They see it raw, which is the one place where it can be told that parameters hold what JSON text can't carry
 (Python's parser takes NaN and lone surrogates), that `Mcp-Name` and the body name different tasks, and that a client
 asks for task notifications without having declared the extension.
 """
@@ -12,7 +12,6 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
-from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
@@ -23,8 +22,8 @@ from perdure.domain.model import JSON
 from perdure.store.codec import MAX_DEPTH, encode
 from perdure.tools.declaration import CALL
 
-from .capabilities import is_modern, require_tasks
-from .models import METHODS, RequestContext
+from .capabilities import require_tasks
+from .models import LISTEN, METHODS, RequestContext, names_tasks
 
 __all__ = ["Guard"]
 
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Guard:
-    """A `ServerMiddleware`. `tools` are the names of the task tools, as they are declared.
+    """`tools` are the names of the task tools, as they are declared.
 
     `unnamed` counts the requests for a task that came over HTTP without `Mcp-Name`: accepted, since clients leave it
     out, though a load balancer can't route them.
@@ -42,23 +41,29 @@ class Guard:
         self._tools = tools
         self.unnamed = 0
 
-    async def __call__(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        if ctx.request_id is not None:
-            if is_modern(ctx):
-                self._check(ctx)
-            elif ctx.method in METHODS:
-                # The SDK says so too, but only once the parameters are right, which would show that there is a method.
-                raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
-        return await call_next(ctx)
+    def check_handshake(self, ctx: RequestContext) -> None:
+        """A request of the handshake era, which has none of the extension's methods.
 
-    def _check(self, ctx: RequestContext) -> None:
-        request = [ctx.request_id, ctx.method, ctx.params]
-        if not _is_plain(request):
-            _refuse_unrepresentable(request, stored=self._concerns_tasks(ctx))
+        Raises:
+            MCPError: -32601. The SDK says so too, but only once the parameters are right, which would show that there
+                is such a method.
+        """
         if ctx.method in METHODS:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
+
+    def check(self, ctx: RequestContext) -> None:
+        """A request of the stateless era.
+
+        Raises:
+            MCPError: -32602, -32021 or -32020; see above.
+        """
+        request_id, method, params = ctx.request_id, ctx.method, ctx.params
+        if not _is_plain(request_id, method, params):
+            _refuse_unrepresentable([request_id, method, params], stored=self._concerns_tasks(ctx))
+        if method in METHODS:
             require_tasks(ctx)
             self._check_name(ctx)
-        elif ctx.method == "subscriptions/listen" and _listens_for_tasks(ctx.params):
+        elif method == LISTEN and names_tasks(params):
             require_tasks(ctx)
 
     def _concerns_tasks(self, ctx: RequestContext) -> bool:
@@ -77,8 +82,13 @@ class Guard:
         if header is None:
             self.unnamed += 1
             logger.debug("%s came without Mcp-Name", ctx.method)
-        elif decode_header_value(header.strip()) != task_id:
+        elif not _says(header.strip(), task_id):
             raise MCPError(HEADER_MISMATCH, "mcp-name header does not match the request body's 'taskId' parameter")
+
+
+def _says(header: str, text: str) -> bool:
+    """Whether a header's value, plain or encoded, is `text`. Nearly all are plain, and are spared the decoding."""
+    return (header == text and not header.startswith("=?")) or decode_header_value(header) == text
 
 
 def _refuse_unrepresentable(request: list[Any], *, stored: bool) -> None:
@@ -115,15 +125,13 @@ def _walk(value: object) -> None:
             raise ArithmeticError
 
 
-def _is_plain(request: object) -> bool:
+def _is_plain(request_id: int | str | None, method: str, params: Mapping[str, Any] | None) -> bool:
     """Whether nothing in it can be what `encode` refuses: true of nearly all requests, and told four times as fast."""
+    if not method.isascii() or (isinstance(request_id, str) and not request_id.isascii()):
+        return False
     try:
-        text = to_json(request, inf_nan_mode="constants")
+        text = to_json(params, inf_nan_mode="constants")
     except ValueError:
         return False
-    return b"NaN" not in text and b"Infinity" not in text and text.count(b"[") + text.count(b"{") <= MAX_DEPTH
-
-
-def _listens_for_tasks(params: Mapping[str, Any] | None) -> bool:
-    notifications = (params or {}).get("notifications")
-    return isinstance(notifications, dict) and "taskIds" in notifications
+    # Fewer, not as many: `encode` gets the parameters within a list.
+    return b"NaN" not in text and b"Infinity" not in text and text.count(b"[") + text.count(b"{") < MAX_DEPTH

@@ -42,7 +42,7 @@ from perdure.tools.kinds import kind_of, unsupported_kind
 from . import answers, render
 from .errors import out_of_time
 
-__all__ = ["Caller", "Inline"]
+__all__ = ["Caller", "Inline", "outcome"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +61,11 @@ _CLEANUP: Final = 2.0
 class Caller:
     """Who waits.
 
-    `kinds`: the input that it can give. `declared`: it knows tasks, so what takes longer than it may becomes one after
-    all. `show`: takes a message of the task, and which one of this request it is, from 1.
+    `tool`: what it called. `kinds`: the input that it can give. `declared`: it knows tasks, so what takes longer than
+    it may becomes one after all. `show`: takes a message of the task, and which one of this request it is, from 1.
     """
 
+    tool: str
     kinds: frozenset[str]
     declared: bool
     show: Callable[[int, str], Awaitable[None]]
@@ -144,7 +145,7 @@ class Inline:
                     await self._abandon(owner, task_id)
             raise
         if in_time:
-            return _result(seen.task) if seen.task.status.terminal else _question(seen.task, caller.kinds, kept=kept)
+            return outcome(seen.task) if seen.task.status.terminal else _question(seen.task, caller.kinds, kept=kept)
         if caller.declared:
             return render.created(seen.task)
         if kept:
@@ -153,7 +154,7 @@ class Inline:
             "task %s: Tool %r did not finish within %g s (inline_timeout), and its client does not know tasks: "
             "cancelling it",
             ids.abbreviated(task_id),
-            seen.task.operation.name,
+            caller.tool,
             self._timeout,
         )
         await self._abandon(owner, task_id)
@@ -187,7 +188,12 @@ async def _there(task: Task) -> Task:
     return task
 
 
-def _result(task: Task) -> dict[str, Any]:
+def outcome(task: Task) -> dict[str, Any]:
+    """What a call would have come to, had it been no task: this one is over.
+
+    Raises:
+        MCPError: it was an error.
+    """
     if task.status is Status.COMPLETED:
         return dict(task.result or {})
     error = task.error

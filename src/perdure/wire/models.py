@@ -6,12 +6,22 @@ value is (contract 4), so the values are judged only once their questions are kn
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp.server.context import ServerRequestContext
 from mcp_types import RequestParams
 
-__all__ = ["EXTENSION", "EXTENSION_VERSION", "METHODS", "RequestContext", "TaskParams", "UpdateParams"]
+__all__ = [
+    "EXTENSION",
+    "EXTENSION_VERSION",
+    "LISTEN",
+    "METHODS",
+    "RequestContext",
+    "TaskParams",
+    "UpdateParams",
+    "names_tasks",
+]
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The extension's identifier (SEP-2663)."""
@@ -21,6 +31,9 @@ EXTENSION_VERSION: Final = "2026-07-28+e434597"
 modelcontextprotocol/ext-tasks whose text and schema it follows."""
 
 METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+
+LISTEN: Final = "subscriptions/listen"
+"""A method of the protocol's core, to whose parameters the extension adds `notifications.taskIds`."""
 
 
 RequestContext = ServerRequestContext[Any, Any]
@@ -37,3 +50,9 @@ class UpdateParams(TaskParams):
     """Parameters of `tasks/update`."""
 
     input_responses: dict[str, Any]
+
+
+def names_tasks(params: Mapping[str, Any] | None) -> bool:
+    """Whether the raw parameters of a `subscriptions/listen` ask for tasks, be it well or badly."""
+    notifications = (params or {}).get("notifications")
+    return isinstance(notifications, dict) and "taskIds" in notifications

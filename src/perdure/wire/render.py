@@ -15,7 +15,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from perdure.domain.model import Failure, JSONObject, Status, Task
 from perdure.tools.kinds import kind_of
 
-__all__ = ["acknowledged", "created", "detailed", "input_requests", "tool_result"]
+__all__ = ["acknowledged", "created", "detailed", "input_requests", "snapshot", "tool_result"]
 
 Wire = dict[str, Any]
 
@@ -39,17 +39,27 @@ def detailed(task: Task, kinds: frozenset[str], server_info: JSONObject) -> Wire
     questions.
     """
     # The SDK would put the identity into `_meta` as well, but a deep copy of it, on every poll.
-    wire = {"resultType": _COMPLETE, **_head(task), "_meta": {SERVER_INFO_META_KEY: server_info}}
+    return {
+        "resultType": _COMPLETE,
+        **snapshot(task, kinds, server_info),
+        "_meta": {SERVER_INFO_META_KEY: server_info},
+    }
+
+
+def snapshot(task: Task, kinds: frozenset[str], server_info: JSONObject) -> Wire:
+    """The same without what makes it a response: what `notifications/tasks` says of the task."""
+    wire = _head(task)
     match task.status:
         case Status.INPUT_REQUIRED:
             requests = input_requests(task, kinds)
-            return wire | ({"inputRequests": requests} if requests else {"status": Status.WORKING.value})
+            wire |= {"inputRequests": requests} if requests else {"status": Status.WORKING.value}
         case Status.COMPLETED:
-            return wire | {"result": tool_result(task, server_info)}
+            wire["result"] = tool_result(task, server_info)
         case Status.FAILED:
-            return wire | {"error": _error(task.error)}
+            wire["error"] = _error(task.error)
         case _:
-            return wire
+            pass
+    return wire
 
 
 def input_requests(task: Task, kinds: frozenset[str]) -> dict[str, JSONObject]:

@@ -115,6 +115,12 @@ def test_the_statements_are_found() -> None:
     assert {"CLAIM_LOOK", "RUN_CLAIM", "ENTRY_WRITE"} <= set(STATEMENTS)
 
 
+def test_neither_a_poll_nor_a_write_reads_the_parameters() -> None:
+    """They may be a mebibyte. Whoever runs a task needs them, and operators ask for them."""
+    about = {name for name, statement in STATEMENTS.items() if "params" in statement}
+    assert about - {"TASK_CREATE"} == {"TASK_OPERATION", "RUN_CLAIM"}
+
+
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_every_statement_names_the_index_it_relies_on(name: str) -> None:
     assert name in COMMENTS, f"say above {name} which index it uses: `# index: NAME`, or why it may do without one"
@@ -212,6 +218,8 @@ async def pages_read(url: str, statement: str, values: Sequence[object]) -> int:
         ("RUN_BACKLOG_OF", [500, 10, "t1"]),
         ("RUN_LATE", [500, 10, 0]),
         ("TASK_OVERDUE", [500, 10]),
+        ("TASK_PAGE", ["t1", "ada", 2**63 - 1, 10]),
+        ("TASK_PAGE", ["t1", "ada", 500, 10]),
         ("TASK_PURGE", [500, 10, 0]),
         ("TOMBSTONE_PURGE", [500, 10]),
         ("SESSION_ALIVE", [500, "s"]),

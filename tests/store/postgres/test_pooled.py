@@ -11,7 +11,7 @@ from perdure.domain.model import Change, Completed, Demand, Status
 from perdure.store.postgres import PostgresStore
 from perdure.testing.postgresql import Bouncer, Cluster
 from perdure.testing.stores import MakeStore, StoreSuite
-from tests.store.support import ADA, LEASE, new_task
+from tests.store.support import ADA, HANDLER, LEASE, new_task
 from tests.support import PATIENCE, eventually
 
 _SHARE = 6
@@ -60,7 +60,7 @@ async def test_a_pooler_with_one_connection_serves_all(database: str, postgres: 
         async with opened(narrow.through(database)) as store:
             session = await store.open_session(LEASE, {})
             tasks = await asyncio.gather(*(store.create(new_task()) for _ in range(50)))
-            demands = [Demand(tasks[0].operation.handler, 50)]
+            demands = [Demand(HANDLER, 50)]
             claims = await store.claim(session.id, demands, 50)
             await asyncio.gather(*(store.finish(claim, Completed({})) for claim in claims))
             found = await asyncio.gather(*(store.get(ADA, task.id) for task in tasks))

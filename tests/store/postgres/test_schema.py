@@ -296,6 +296,25 @@ async def test_a_database_that_cant_be_reached_is_told_in_one_line() -> None:
         await PostgresUpgrade("postgresql://ada@127.0.0.1:1/tasks").pending()
 
 
+# -- what is made without locks, beforehand ----------------------------------------------------------------------------
+
+
+async def test_the_index_of_owners_that_was_made_before_while_others_wrote_is_left_as_it_is(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", REAL[:1])
+        await migrated(empty_database)
+    (statement,) = REAL[1].statements
+    named = "SELECT 'perdure.task_owned'::regclass::oid"
+    async with connected(url.parse(empty_database)) as connection:
+        await connection.execute(statement.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY"))
+        before = await connection.fetchval(named)
+        assert await migrated(empty_database) == [migration.number for migration in REAL[1:]]
+        assert await connection.fetchval(named) == before
+    assert await refusal(empty_database) == ""
+
+
 # -- as a script -------------------------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ def json_object(value: JSONObject) -> JSONObject:
 def new_task(new: NewTask) -> NewTask:
     operation = new.operation
     texts = (new.id, new.owner.tenant, new.owner.principal, operation.method, operation.name, operation.version)
-    for text in (*texts, new.key or "", new.digest or "", *new.accepts):
+    for text in (*texts, new.key or "", new.digest or "", *operation.accepts):
         plain(text)
     return replace(new, operation=replace(operation, params=json_object(operation.params)))
 

@@ -89,6 +89,20 @@ class MemoryStore:
         verbs.request_cancel(record, self._clock())
         return self._settled(record)
 
+    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
+        found = {task_id: self._t.ids.get(task_id) for task_id in known}
+        tasks = {task_id: record and record.task for task_id, record in found.items()}
+        return deepcopy({id_: task for id_, task in tasks.items() if task is None or task.version != known[id_]})
+
+    def commits_by_others(self) -> int | None:
+        return None
+
+    async def page(self, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
+        tasks = [record.task for record in self._t.records.values() if record.task.owner == owner]
+        tasks = [task for task in tasks if after is None or task.seq < after]
+        newest = sorted(tasks, key=lambda task: task.seq, reverse=True)[:limit]
+        return tuple(replace(task, result=None, error=None, inputs=()) for task in newest)
+
     # -- what workers ask ----------------------------------------------------------------------------------------------
 
     async def open_session(self, lease_ms: int, info: JSONObject) -> Session:
@@ -151,7 +165,7 @@ class MemoryStore:
                 # The fence is drawn when there is something to claim; all claims of one call share it.
                 if not claims:
                     self._t.fence += 1
-                claims.append(deepcopy(verbs.claim(record, run, session_id, self._t.fence, now)))
+                claims.append(deepcopy(verbs.claim(record, run, record.operation, session_id, self._t.fence, now)))
                 self._settle(record)
         return tuple(claims)
 
@@ -216,7 +230,8 @@ class MemoryStore:
     async def inspect(self, task_id: str) -> Inspection:
         record = self._by_id(task_id)
         run = None if record.run is None else record.run.state()
-        return Inspection(deepcopy(record.task), run, deepcopy(record.journal), tuple(record.timeline))
+        task, operation, journal = deepcopy((record.task, record.operation, record.journal))
+        return Inspection(task, operation, run, journal, tuple(record.timeline))
 
     async def loads(self) -> tuple[Load, ...]:
         now = self._clock()
@@ -267,8 +282,8 @@ class MemoryStore:
         now = self._clock()
         self._t.seq += 1
         task = lifecycle.created(self._t.seq, new, now)
-        run = Run(task.operation.handler, policy.due_at_once(now), new.max_attempts, new.timeout_ms)
-        record = Kept(task, run, key=new.key, digest=new.digest)
+        run = Run(new.operation.handler, policy.due_at_once(now), new.max_attempts, new.timeout_ms)
+        record = Kept(task, run, operation=new.operation, key=new.key, digest=new.digest)
         self._t.remember(record)
         verbs.begin(record)
         self._settle(record)

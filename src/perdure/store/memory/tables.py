@@ -14,7 +14,7 @@ from itertools import chain, zip_longest
 from typing import TypeVar
 
 from perdure.domain import policy
-from perdure.domain.model import Owner, Session
+from perdure.domain.model import Operation, Owner, Session
 from perdure.domain.timeline import KEPT, Event, Load
 from perdure.store.records import Record, Run
 
@@ -25,8 +25,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Kept(Record):
-    """A record with its whole timeline, and the key that the task is known by."""
+    """A record with what was ordered, its whole timeline, and the key that the task is known by."""
 
+    operation: Operation = field(kw_only=True)
     key: str | None = None
     digest: str | None = None
     timeline: deque[Event] = field(default_factory=lambda: deque[Event](maxlen=KEPT))

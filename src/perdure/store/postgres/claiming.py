@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, groupby, islice, zip_longest
 from typing import Any
 
@@ -256,8 +257,8 @@ async def _take(sheet: Sheet, wanted: Wanted, found: Found, fence: int) -> _Take
     planned = [(*key, share, found.since.get(key, EVERYTHING)) for key, share in shares.items()]
     given = (*_columns(planned, 4), wanted.session_id, fence, sheet.now)
     by_turn: dict[tuple[str, str], list[Any]] = {}
-    for row in sorted(await sheet.access.connection.fetch(sql.RUN_CLAIM, *given), key=lambda row: (row[0], row[12])):
-        by_turn.setdefault((row[2], row[14]), []).append(row)
+    for row in sorted(await sheet.access.connection.fetch(sql.RUN_CLAIM, *given), key=lambda row: (row[0], row[19])):
+        by_turn.setdefault((row[2], row[17]), []).append(row)
     in_turn = [
         row
         for handler, turn in order
@@ -271,16 +272,22 @@ async def _claimed(sheet: Sheet, taken: Sequence[Any], session_id: str, fence: i
     """The claims; and what taking the run changes in the few tasks that have asked something."""
     claims: dict[int, Claim] = {}
     for row in taken:
-        task, run = rows.task(row[12:]), Run(*row[2:12])
-        claims[task.seq] = Claim(task, fence, sheet.now, run.failures, run.deaths, run.deadline_at, session_id)
+        run, operation, task = Run(*row[2:12]), rows.operation(row[12:17]), rows.task(row[17:])
+        claims[task.seq] = Claim(
+            task, operation, fence, sheet.now, run.failures, run.deaths, run.deadline_at, session_id
+        )
         if row[1] or task.status is Status.INPUT_REQUIRED:
             sheet.records[task.seq] = Record(task, run)
     if sheet.records:
         await sheet.load_questions([*sheet.records])
         for seq in list(sheet.records):
-            claims[seq] = sheet.run(seq, lambda task, now: verbs.claim(*unfinished(task), session_id, fence, now)).value
+            claims[seq] = sheet.run(seq, partial(_claim, claims[seq])).value
         await sheet.flush()
     return [*claims.values()]
+
+
+def _claim(taken: Claim, task: Record | None, now: int) -> Claim:
+    return verbs.claim(*unfinished(task), taken.operation, taken.session, taken.fence, now)
 
 
 def round_by_round(taken: Iterable[Sequence[Any]]) -> list[Any]:

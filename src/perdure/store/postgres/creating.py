@@ -37,7 +37,7 @@ def row(new: NewTask) -> Row:
     """
     operation = new.operation
     texts = (new.id, new.owner.tenant, new.owner.principal, operation.method, operation.name, operation.version)
-    accepts = " ".join(sorted(new.accepts))
+    accepts = " ".join(sorted(operation.accepts))
     plain("".join((*texts, accepts, new.key or "", new.digest or "")))
     return (
         *texts[:5],

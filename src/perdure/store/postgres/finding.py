@@ -36,6 +36,7 @@ __all__ = [
     "questions_of",
     "recall",
     "sessions",
+    "with_questions",
 ]
 
 
@@ -71,7 +72,7 @@ async def expired(access: Access, missing: Collection[Sought]) -> set[Sought]:
 async def by_id(access: Access, ids: Collection[str]) -> dict[str, Task]:
     """Tasks, whoever's they are."""
     found = await access.connection.fetch(sql.TASK_FIND, ids) if ids else []
-    return {task.id: task for task in map(_task, found)}
+    return {task.id: task for task in map(with_questions, found)}
 
 
 async def recall(access: Access, owner: Owner, key: str, digest: str | None) -> Task | None:
@@ -80,7 +81,7 @@ async def recall(access: Access, owner: Owner, key: str, digest: str | None) -> 
         return None
     if row[0] != digest:
         raise IdempotencyKeyReused
-    return _task(row[1:])
+    return with_questions(row[1:])
 
 
 async def open_questions(access: Access, sought: Sought) -> tuple[InputRequest, ...]:
@@ -122,10 +123,12 @@ async def inspect(access: Access, task_id: str) -> Inspection:
     task = (await by_id(access, [task_id])).get(task_id)
     if task is None:
         raise TaskNotFound
+    operation = rows.operation(await access.connection.fetchrow(sql.TASK_OPERATION, task.seq))
     run = await access.connection.fetchrow(sql.RUN_STATE, task.seq)
+    run_state = None if run is None else rows.run_state(run)
     events = rows.events(await access.connection.fetch(sql.EVENT_ALL, task.seq))
     (journal,) = await journals(access, [task.seq])
-    return Inspection(task, None if run is None else rows.run_state(run), journal, events)
+    return Inspection(task, operation, run_state, journal, events)
 
 
 async def loads(access: Access) -> tuple[Load, ...]:
@@ -152,7 +155,7 @@ def grouped(found: Iterable[asyncpg.Record]) -> dict[int, list[Any]]:
     return by_task
 
 
-def _task(row: Any) -> Task:
+def with_questions(row: Any) -> Task:
     """The task in a row of its questions, if it waits for any, and `rows.TASK`."""
     task = rows.task(row[1:])
     if row[0] is None:

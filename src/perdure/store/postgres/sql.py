@@ -23,6 +23,8 @@ from perdure.domain import policy
 from perdure.store import rows
 
 _TASK: Final = rows.TASK
+_LISTED: Final = rows.LISTED
+_OPERATION: Final = rows.OPERATION
 # The time at which a row is given out; and the time of the statement, in a query of its own: only what stays the same
 # from row to row is something that an index can be searched for.
 _CLOCK: Final = "coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
@@ -81,6 +83,24 @@ SELECT idem_digest, CASE WHEN status = 'input_required' THEN (
            FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
 FROM perdure.task WHERE tenant = $1 AND principal = $2 AND idem_key = $3"""  # noqa: S608
 
+# index: task_id_key, then input_pkey. As TASK_FIND, of those whose version is not the one that is known; of one that is
+# gone nothing but the name.
+TASK_CHANGED: Final = f"""
+SELECT known_id, CASE WHEN status = 'input_required' THEN (
+           SELECT json_agg(json_build_array({_INPUT}) ORDER BY position)::text
+           FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
+FROM unnest($1::text[], $2::bigint[]) AS known (known_id, known_version)
+LEFT JOIN LATERAL (SELECT {_TASK} FROM perdure.task WHERE id = known_id OFFSET 0) AS found ON true
+WHERE version IS DISTINCT FROM known_version"""  # noqa: S608
+
+# index: task_owned. Written as the index has it.
+TASK_PAGE: Final = f"""
+SELECT {_LISTED} FROM perdure.task
+WHERE tenant = $1 AND principal = $2 AND seq > 0 AND seq + 0 < $3 ORDER BY seq + 0 DESC LIMIT $4"""  # noqa: S608
+
+# index: task_pkey
+TASK_OPERATION: Final = f"SELECT {_OPERATION} FROM perdure.task WHERE seq = $1"  # noqa: S608
+
 # index: tombstone_pkey. The sum is no column, so the index of those that are to go is not taken for one to seek in.
 TOMBSTONE_FIND: Final = f"""
 SELECT id, tenant, principal FROM perdure.tombstone WHERE id = ANY($2::text[]) AND until + 0 > {_NOW}"""  # noqa: S608
@@ -97,7 +117,7 @@ SELECT {_CLOCK} AS now, locked.* FROM (
     WHERE task_seq = ANY($2::bigint[]) AND seq = ANY($2::bigint[]) ORDER BY task_seq FOR UPDATE OF run, task) AS locked
 """  # noqa: S608
 
-# index: run_pkey, then task_pkey. The same with all that there is to know of the tasks.
+# index: run_pkey, then task_pkey. The same of tasks that nobody here knows.
 LOCK: Final = f"""
 SELECT {_CLOCK} AS now, locked.* FROM (
     SELECT {_named("run", _RUN)}, {_named("task", _TASK)}
@@ -311,7 +331,7 @@ WHERE seq = task_seq AND seq = ANY(ARRAY(SELECT task_seq FROM taken))
   AND task_seq = ANY(ARRAY(SELECT task_seq FROM taken))
 RETURNING due_at AS since,
           EXISTS (SELECT 1 FROM perdure.input WHERE input.task_seq = seq AND state = 'outstanding' AND deadline <= $7),
-          {_named("run", _RUN)}, {_named("task", _TASK)}"""  # noqa: S608
+          {_named("run", _RUN)}, {_named("task", _OPERATION)}, {_named("task", _TASK)}"""  # noqa: S608
 
 # index: run_held. What a claim has left behind of which nobody knows whether it was made.
 RUN_ORPHANED: Final = "SELECT task_seq FROM perdure.run WHERE session = $1 AND fence = ANY($2::bigint[])"

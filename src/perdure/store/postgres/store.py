@@ -34,7 +34,7 @@ from perdure.store.clock import Clock
 from perdure.store.codec import copied, decode_object, encode, is_plain, plain
 from perdure.store.records import Record, Run
 
-from . import changing, creating, faults, finding, housekeeping, schema, url
+from . import changing, creating, faults, finding, housekeeping, schema, url, watching
 from .access import Access
 from .claiming import Claimant, Wanted
 from .finding import Sought
@@ -128,6 +128,19 @@ class PostgresStore:
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
         return await self._on(owner, task_id, verbs.request_cancel)
 
+    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
+        sayable = {task_id: version for task_id, version in known.items() if _is_sayable(task_id)}
+        unheard_of = dict.fromkeys(known.keys() - sayable.keys())
+        return unheard_of | await self._read(lambda access: watching.changed(access, sayable), self._looks)
+
+    def commits_by_others(self) -> int | None:
+        return None
+
+    async def page(self, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
+        if not is_plain(owner.tenant, owner.principal):
+            return ()
+        return await self._read(lambda access: watching.page(access, owner, after, limit), self._looks)
+
     # -- what workers ask ----------------------------------------------------------------------------------------------
 
     async def open_session(self, lease_ms: int, info: JSONObject) -> Session:
@@ -166,7 +179,8 @@ class PostgresStore:
             assert task is not None  # noqa: S101 - it has a run
             return verbs.record(task, run, entry, wake_in_ms, note, now)
 
-        return await self._lanes.do(self._held, Held(act, claim=claim))
+        looked_at = frozenset({entry.place} if entry.state is EntryState.RETRYING else ())
+        return await self._lanes.do(self._held, Held(act, looked_at, claim=claim))
 
     async def report(self, claim: Claim, message: str) -> None:
         plain(message)
@@ -327,10 +341,14 @@ async def _run_errands(access: Access, errands: Sequence[_Errand]) -> list[Done]
 
 
 def _sayable(text: str) -> str:
-    # Ids and places are ASCII; anything may come from strangers, and the database would not so much as look for some.
-    if not text.isascii() or "\0" in text:
+    if not _is_sayable(text):
         raise TaskNotFound
     return text
+
+
+def _is_sayable(text: str) -> bool:
+    # Ids and places are ASCII; anything may come from strangers, and the database would not so much as look for some.
+    return text.isascii() and "\0" not in text
 
 
 def _stored(entry: Entry) -> Entry:

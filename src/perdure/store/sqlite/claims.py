@@ -85,14 +85,14 @@ def _next_fence(tx: Transaction) -> int:
 def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Claim:
     _, seq, failures, deaths, deadline_at = taken
     (row,) = tx.all(sql.TASK_CLAIMED, now, seq)
-    task = rows.task(row[1:])
+    operation, task = rows.operation(row[1:6]), rows.task(row[6:])
     if row[0]:
         _give_up_questions(tx, seq, now)
     event = lifecycle.on_claim(task)
     if event is not None:
         task = shared.apply(tx, task, event, now)
     session_id, fence = by
-    return Claim(task, fence, now, failures, deaths, deadline_at, session_id)
+    return Claim(task, operation, fence, now, failures, deaths, deadline_at, session_id)
 
 
 def _give_up_questions(tx: Transaction, seq: int, now: int) -> None:

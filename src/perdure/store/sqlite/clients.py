@@ -44,7 +44,7 @@ def recall(tx: Transaction, owner: Owner, key: str, digest: str | None) -> Task 
     stands_for, *columns = row
     if stands_for != digest:
         raise IdempotencyKeyReused
-    return shared.with_questions(tx, rows.task(columns))
+    return shared.with_questions(tx, rows.owned(owner, columns))
 
 
 def open_questions(tx: Transaction, owner: Owner, task_id: str, now: int) -> tuple[InputRequest, ...]:

@@ -32,6 +32,7 @@ __all__ = [
     "apply",
     "by_id",
     "by_seq",
+    "find",
     "free",
     "held",
     "hold",
@@ -53,17 +54,23 @@ AT_ONCE: Final = -policy.due_at_once(0)
 
 
 def owned(tx: Transaction, owner: Owner, task_id: str, now: int) -> Task:
-    """The owner's task, outstanding inputs included. Also what `get` runs, on the reading connection."""
+    """The owner's task, outstanding inputs included."""
     return with_questions(tx, owned_row(tx, owner, task_id, now))
 
 
 def owned_row(tx: Transaction, owner: Owner, task_id: str, now: int) -> Task:
     """The same without its questions."""
-    row = tx.one(sql.TASK_OWNED, _sayable(task_id), owner.tenant, owner.principal)
-    if row is None:
+    task = find(tx, owner, task_id)
+    if task is None:
         buried = tx.one(sql.TOMBSTONE_OWNED, task_id, owner.tenant, owner.principal, now)
         raise TaskNotFound if buried is None else TaskExpired
-    return rows.task(row)
+    return task
+
+
+def find(tx: Transaction, owner: Owner, task_id: str) -> Task | None:
+    """The same, or None if there is none."""
+    row = tx.one(sql.TASK_OWNED, _sayable(task_id), owner.tenant, owner.principal)
+    return None if row is None else rows.owned(owner, row)
 
 
 def by_id(tx: Transaction, task_id: str) -> Task:

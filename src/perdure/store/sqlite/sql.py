@@ -11,6 +11,9 @@ from typing import Final
 from perdure.store import rows
 
 _TASK: Final = rows.TASK
+_OWNED: Final = rows.OWNED
+_LISTED: Final = rows.LISTED
+_OPERATION: Final = rows.OPERATION
 # Runs that may be claimed at once, and those that wait for an instant. Written as the indexes have it: SQLite uses a
 # partial index only where the statement repeats its condition.
 _READY: Final = "session IS NULL AND due_at < 0"
@@ -27,21 +30,32 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'working', 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLIC
 
 # index: task_idem
 TASK_RECALL: Final = f"""
-SELECT idem_digest, {_TASK} FROM task WHERE tenant = ? AND principal = ? AND idem_key = ?"""  # noqa: S608
+SELECT idem_digest, {_OWNED} FROM task WHERE tenant = ? AND principal = ? AND idem_key = ?"""  # noqa: S608
 
 # index: sqlite_autoindex_task_1 (id)
-TASK_OWNED: Final = f"SELECT {_TASK} FROM task WHERE id = ? AND tenant = ? AND principal = ?"  # noqa: S608
+TASK_OWNED: Final = f"SELECT {_OWNED} FROM task WHERE id = ? AND tenant = ? AND principal = ?"  # noqa: S608
 
 # index: sqlite_autoindex_task_1 (id)
 TASK_BY_ID: Final = f"SELECT {_TASK} FROM task WHERE id = ?"  # noqa: S608
 
+# index: sqlite_autoindex_task_1 (id)
+TASK_VERSIONS: Final = "SELECT id, version FROM task WHERE id IN (SELECT value FROM json_each(?))"
+
+# index: task_owned
+TASK_PAGE: Final = f"""
+SELECT {_LISTED} FROM task WHERE tenant = ? AND principal = ? AND seq < ? ORDER BY seq DESC LIMIT ?"""  # noqa: S608
+
 # index: task's primary key
 TASK_BY_SEQ: Final = f"SELECT {_TASK} FROM task WHERE seq = ?"  # noqa: S608
+
+# index: task's primary key
+TASK_OPERATION: Final = f"SELECT {_OPERATION} FROM task WHERE seq = ?"  # noqa: S608
 
 # index: task's primary key, then input's primary key. Whether a question's time has run out comes along, since a claim
 # is the hot path and hardly any task has asked one.
 TASK_CLAIMED: Final = f"""
-SELECT EXISTS (SELECT 1 FROM input WHERE task_seq = seq AND state = 'outstanding' AND deadline <= ?), {_TASK}
+SELECT EXISTS (SELECT 1 FROM input WHERE task_seq = seq AND state = 'outstanding' AND deadline <= ?), {_OPERATION},
+       {_TASK}
 FROM task WHERE seq = ?"""  # noqa: S608
 
 # index: task's primary key. The guard repeats what the state machine decided: nothing overwrites a terminal status.

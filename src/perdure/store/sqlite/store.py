@@ -40,7 +40,7 @@ from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
 from perdure.store.codec import decode, decode_object, encode, is_plain, plain
 
-from . import claims, clients, housekeeping, operators, outsiders, schema, shared, sql, workers
+from . import claims, clients, housekeeping, operators, outsiders, schema, shared, sql, watching, workers
 from .writer import Transaction, Writer
 
 __all__ = ["SQLiteStore"]
@@ -63,6 +63,7 @@ class SQLiteStore:
         self._writer = Writer(connect, self._announce, self._intact, max_batch=max_batch)
         self._fingerprint: schema.Fingerprint | None = None
         self._reader: Transaction | None = None
+        self._others = watching.Others(self._writer)
         self._listeners: list[Listener] = []
 
     # -- lifetime ------------------------------------------------------------------------------------------------------
@@ -72,6 +73,7 @@ class SQLiteStore:
         await self._writer.open()
         self._fingerprint = schema.fingerprint(self._path)
         self._reader = Transaction(schema.connect_reader(self._path))
+        self._others = watching.Others(self._writer)  # what the last reader was told is no measure for this one
 
     async def close(self) -> None:
         await self._writer.close()
@@ -96,16 +98,12 @@ class SQLiteStore:
         return self._read_at_once(lambda reader: clients.recall(reader, owner, key, digest))
 
     async def get(self, owner: Owner, task_id: str) -> Task:
-        def look(reader: Transaction) -> Task:
-            task = shared.owned_row(reader, owner, task_id, self._clock())
-            if task.status is not Status.INPUT_REQUIRED:
-                return task
-            # One snapshot: the task and its questions are two reads, and an answer may be committed between them. What
-            # polls ask for most has no questions, and is spared the transaction.
-            with _snapshot(reader):
-                return shared.owned(reader, owner, task_id, self._clock())
-
-        return self._read(look)
+        task = self._read(lambda reader: shared.find(reader, owner, task_id))
+        if task is not None and task.status is not Status.INPUT_REQUIRED:
+            return task
+        # In one snapshot: the task and its questions are two reads, and an answer may be committed between them. What
+        # polls ask for most is there and has no questions, and is spared the transaction.
+        return self._read_at_once(lambda reader: shared.owned(reader, owner, task_id, self._clock()))
 
     async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
         return self._read_at_once(lambda reader: clients.open_questions(reader, owner, task_id, self._clock()))
@@ -115,6 +113,17 @@ class SQLiteStore:
 
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
         return await self._writer.submit(lambda tx: clients.request_cancel(tx, owner, task_id, self._clock()))
+
+    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
+        return self._read_at_once(lambda reader: watching.changed(reader, known))
+
+    def commits_by_others(self) -> int | None:
+        return self._read(self._others.commits)
+
+    async def page(self, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
+        if not is_plain(owner.tenant, owner.principal):
+            return ()
+        return self._read(lambda reader: watching.page(reader, owner, after, limit))
 
     # -- what workers ask ----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from perdure.domain import inputs, lifecycle, policy, waiting
 from perdure.domain.inputs import Questions
-from perdure.domain.journal import Entry, Journal, Waits, undone
+from perdure.domain.journal import Entry, EntryState, Journal, Waits, repeated, undone
 from perdure.domain.model import JSON, Claim, Outcome, Task
 from perdure.domain.timeline import Event, EventKind
 from perdure.store import rows
@@ -26,6 +26,8 @@ def record(
     tx: Transaction, claim: Claim, entry: Entry, value: str, wake_in_ms: int | None, note: str | None, now: int
 ) -> Entry:
     shared.hold(tx, claim)
+    if (known := repeated(entry, _standing(tx, claim.seq, entry))) is not None:
+        return known
     timed = waiting.timed(entry, wake_in_ms, now)
     shared.write(tx, claim.seq, timed, value)
     if timed.minds_cancel:
@@ -33,6 +35,11 @@ def record(
     if note is not None:
         shared.note(tx, claim.seq, Event(now, EventKind.STEP_RETRY, note))
     return timed
+
+
+def _standing(tx: Transaction, seq: int, entry: Entry) -> Entry | None:
+    """What is there in the place of `entry`, where that matters."""
+    return _entries(tx, seq, {entry.place}).get(entry.place) if entry.state is EntryState.RETRYING else None
 
 
 def report(tx: Transaction, claim: Claim, message: str, now: int) -> None:

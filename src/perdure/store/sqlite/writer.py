@@ -114,7 +114,11 @@ class Writer:
         self._jobs: deque[_Job] = deque()
         self._arrived = threading.Condition()
         self._closing = False
+        self._asked = False
+        self._version: int | None = None
         self._thread: threading.Thread | None = None
+        self.others = 0
+        """Another number than before once others were seen to have committed (`look_for_others`)."""
 
     async def open(self) -> None:
         """Start the thread and open its connection; raises what opening it raises."""
@@ -157,6 +161,12 @@ class Writer:
         self._gathered.append(_Job(operation, future))
         return await future
 
+    def look_for_others(self) -> None:
+        """Have the thread find out soon whether anybody else has committed since it last did so."""
+        with self._arrived:
+            self._asked = True
+            self._arrived.notify()
+
     def _hand_over(self) -> None:
         """Give the thread what has gathered during this turn of the event loop."""
         with self._arrived:
@@ -173,11 +183,14 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - the thread's boundary: whoever opens the store hears of it
             _on_loop(loop, _resolve, opened, None, error)
             return
+        self._version = _data_version(connection)
         _on_loop(loop, _resolve, opened, None, None)
         alive: sqlite3.Connection | None = connection
-        while batch := self._next_batch():
-            alive, done = self._serve(alive, batch)
-            _on_loop(loop, self._deliver, done)
+        while (batch := self._next_batch()) is not None:
+            if batch:
+                alive, done = self._serve(alive, batch)
+                _on_loop(loop, self._deliver, done)
+            self._look_for_others(alive)
         _close(alive)
 
     def _serve(
@@ -196,13 +209,23 @@ class Writer:
         except Exception as error:
             logger.critical("The task store's connection broke; it will be opened anew", exc_info=True)
             _close(connection)
+            self._version = None  # what another connection says is compared with nothing
             return None, [_Done(job, error=_unavailable(error)) for job in batch]
 
-    def _next_batch(self) -> list[_Job]:
-        """The jobs that wait, at least one; none once the writer is closing and the queue is empty."""
+    def _look_for_others(self, connection: sqlite3.Connection | None) -> None:
+        """Find out whether others have committed, if that was asked for. Where it can't be told, they may have."""
+        if self._asked:
+            self._asked = False
+            before, self._version = self._version, _data_version(connection)
+            self.others += before is None or before != self._version
+
+    def _next_batch(self) -> list[_Job] | None:
+        """The jobs that wait, if any; None once the writer is closing and the queue is empty."""
         with self._arrived:
-            while not self._jobs and not self._closing:
+            while not (self._jobs or self._asked or self._closing):
                 self._arrived.wait()
+            if self._closing and not self._jobs:
+                return None
             return [self._jobs.popleft() for _ in range(min(len(self._jobs), self._max_batch))]
 
     # -- on the event loop ---------------------------------------------------------------------------------------------
@@ -212,6 +235,14 @@ class Writer:
             for change in done.changes:
                 self._announce(change)
             _resolve(done.job.future, done.result, done.error)
+
+
+def _data_version(connection: sqlite3.Connection | None) -> int | None:
+    """A number that commits of other connections change, and those of this one do not; None if it can't be had."""
+    try:
+        return None if connection is None else connection.execute("PRAGMA data_version").fetchone()[0]
+    except sqlite3.Error:
+        return None
 
 
 def _commit(connection: sqlite3.Connection, batch: list[_Job]) -> list[_Done]:

@@ -224,7 +224,7 @@ async def test_what_a_caller_handed_over_is_no_longer_his_to_change(store: Store
     await store.finish(again, Completed(result))
     spoil(result)
     task = await store.get(ADA, claim.task.id)
-    assert (task.operation.params, entry.request, entry.response, task.result) == wanted
+    assert (again.operation.params, entry.request, entry.response, task.result) == wanted
 
 
 async def test_what_a_failure_carries_is_no_longer_the_workers_to_change(store: Store) -> None:
@@ -241,14 +241,13 @@ async def test_what_a_failure_carries_is_no_longer_the_workers_to_change(store: 
 
 async def test_what_a_verb_returned_is_the_callers_own(store: Store) -> None:
     created = await store.create(new_task(params={"list": [1]}))
-    spoil(created.operation.params)
-    spoil((await store.get(ADA, created.id)).operation.params)
     session = await store.open_session(LEASE, {"pids": [7]})
     spoil(session.info)
     spoil((await store.sessions())[0][0].info)
     assert [session.info for session, _ in await store.sessions()] == [{"pids": [7]}]
     (claim,) = await store.claim(session.id, [Demand("tools/call:report", 1)], 1)
-    spoil(claim.task.operation.params)
+    spoil(claim.operation.params)
+    spoil((await store.inspect(created.id)).operation.params)
     waiting = await store.park(claim, asks(name={"message": ["name?"]}, age=AGE))
     spoil(waiting.inputs[0].request)
     spoil((await store.journal(claim)).questions["name"].request)
@@ -258,7 +257,7 @@ async def test_what_a_verb_returned_is_the_callers_own(store: Store) -> None:
     spoil((await store.journal(claim)).questions["age"].response)
     task = await store.get(ADA, created.id)
     questions = (await store.journal(claim)).questions
-    assert task.operation.params == {"list": [1]}
+    assert (await store.inspect(created.id)).operation.params == {"list": [1]}
     assert task.inputs[0].request == questions["name"].request == {"message": ["name?"]}
     assert questions["age"].response == [7]
 

@@ -49,14 +49,12 @@ async def test_a_created_task_is_working_and_get_resolves_it_at_once(store: Stor
         seq=created.seq,
         id=new.id,
         owner=ADA,
-        operation=new.operation,
         status=Status.WORKING,
         created_at=NOW,
         updated_at=NOW,
         ttl_ms=60_000,
         keep_ms=5_000,
         poll_ms=500,
-        accepts=frozenset({"elicitation", "roots"}),
     )
     assert await store.get(ADA, new.id) == created
 
@@ -66,11 +64,18 @@ async def test_each_task_has_a_number_of_its_own(store: Store) -> None:
     assert len(set(seqs)) == 5
 
 
-async def test_a_task_that_accepts_nothing_and_never_expires_comes_back_as_it_is(store: Store) -> None:
-    new = replace(new_task(), accepts=frozenset(), poll_ms=None)
+async def test_a_task_that_never_expires_comes_back_as_it_is(store: Store) -> None:
+    new = replace(new_task(), poll_ms=None)
     created = await store.create(new)
-    assert (created.accepts, created.poll_ms, created.ttl_ms, created.keep_ms) == (frozenset(), None, None, None)
+    assert (created.poll_ms, created.ttl_ms, created.keep_ms) == (None, None, None)
     assert await store.get(ADA, new.id) == created
+
+
+@pytest.mark.parametrize("accepts", [frozenset[str](), frozenset({"roots"}), frozenset({"elicitation", "sampling"})])
+async def test_what_the_client_accepts_comes_back_as_it_is(store: Store, accepts: frozenset[str]) -> None:
+    new = new_task()
+    new = replace(new, operation=replace(new.operation, accepts=accepts))
+    assert (await running(store, new)).operation == new.operation
 
 
 async def test_parameters_come_back_equal(store: Store) -> None:
@@ -82,8 +87,7 @@ async def test_parameters_come_back_equal(store: Store) -> None:
         "deep": {"": [[], {}, {"a": [None]}]},
     }
     new = new_task(params=params)
-    await store.create(new)
-    assert (await store.get(ADA, new.id)).operation.params == params
+    assert (await running(store, new)).operation.params == params
 
 
 @pytest.mark.parametrize("owner", [BOB, ELSEWHERE, Owner("acme", ""), Owner("acme ada", "")])

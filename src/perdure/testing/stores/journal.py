@@ -1,5 +1,7 @@
 """The journal's entries: written under the fence, read back as they were."""
 
+from dataclasses import replace
+
 import pytest
 
 from perdure.domain import timeline
@@ -65,6 +67,18 @@ async def test_the_note_of_a_step_that_failed_becomes_an_event(store: Store, clo
     await store.record(claim, step("1", state=EntryState.RETRYING), wake_in_ms=500, note="step 1: ValueError")
     events = (await store.inspect(claim.task.id)).events
     assert events == (timeline.Event(NOW + 10, timeline.EventKind.STEP_RETRY, "step 1: ValueError"),)
+
+
+async def test_a_failed_try_that_is_recorded_again_since_nobody_heard_of_it_is_one_try(
+    store: Store, clock: VirtualClock
+) -> None:
+    claim = await running(store)
+    first = replace(step(state=EntryState.RETRYING), value={"failures": 1})
+    recorded = await store.record(claim, first, wake_in_ms=500, note="try 1")
+    clock.advance(10)
+    assert await store.record(claim, first, wake_in_ms=500, note="try 1") == recorded
+    await store.record(claim, replace(first, value={"failures": 2}), wake_in_ms=500, note="try 2")
+    assert [event.detail for event in (await store.inspect(claim.task.id)).events] == ["try 1", "try 2"]
 
 
 async def test_recording_shows_no_change_to_the_task(store: Store, changes: Changes) -> None:

@@ -36,13 +36,15 @@ from .support import (
 
 
 async def test_a_new_task_is_ready_and_nothing_has_happened_to_it(store: Store) -> None:
-    task = await store.create(new_task())
+    new = new_task()
+    task = await store.create(new)
     inspection = await store.inspect(task.id)
     run = inspection.run
     assert run is not None
     assert run.due_at is not None
     assert run.due_at < 0
-    assert inspection == Inspection(task, RunState(HANDLER, run.due_at, None, 0, 0, 0, None), Journal(), ())
+    state = RunState(HANDLER, run.due_at, None, 0, 0, 0, None)
+    assert inspection == Inspection(task, new.operation, state, Journal(), ())
 
 
 async def test_everything_about_a_task_is_shown_whoever_owns_it(store: Store, clock: VirtualClock) -> None:
@@ -57,7 +59,7 @@ async def test_everything_about_a_task_is_shown_whoever_owns_it(store: Store, cl
     run = inspection.run
     assert run is not None
     assert run == RunState(HANDLER, run.due_at, worker.session, claim.fence, 1, 0, NOW + 5_010)
-    assert inspection.task == claim.task
+    assert (inspection.task, inspection.operation) == (claim.task, claim.operation)
     assert inspection.journal == await store.journal(claim) == Journal({"0": step()})
     assert inspection.events == (Event(NOW, EventKind.RETRY, "no"),)
 
@@ -83,12 +85,12 @@ async def test_what_was_inspected_is_the_operators_own(store: Store) -> None:
     claim = await running(store)
     await store.record(claim, step("0", [1]))
     inspection = await store.inspect(claim.task.id)
-    inspection.task.operation.params["spoilt"] = True
+    inspection.operation.params["spoilt"] = True
     value = inspection.journal.entries["0"].value
     assert isinstance(value, list)
     value.append("spoilt")
     again = await store.inspect(claim.task.id)
-    assert "spoilt" not in again.task.operation.params
+    assert "spoilt" not in again.operation.params
     assert again.journal.entries["0"].value == [1]
 
 

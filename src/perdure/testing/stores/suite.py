@@ -41,6 +41,7 @@ SUBJECTS: Final = (
     "housekeeping",
     "operators",
     "changes",
+    "watching",
 )
 """The modules of the suite."""
 

@@ -59,13 +59,17 @@ def new_task(
     return NewTask(
         id=f"tsk_{next(_numbers):032}",
         owner=owner,
-        operation=Operation("tools/call", name, {"size": "large"} if params is None else params),
+        operation=Operation(
+            "tools/call",
+            name,
+            {"size": "large"} if params is None else params,
+            accepts=frozenset({"elicitation", "roots"}),
+        ),
         ttl_ms=ttl_ms,
         keep_ms=keep_ms,
         poll_ms=500,
         max_attempts=max_attempts,
         timeout_ms=timeout_ms,
-        accepts=frozenset({"elicitation", "roots"}),
         key=key,
         digest=digest,
     )

@@ -9,7 +9,7 @@ from perdure.domain.model import Demand, Status
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
 
-from .support import ADA, DONE, LEASE, NAME, NOW, asks, hire, new_task, parked, running
+from .support import ADA, DONE, HANDLER, LEASE, NAME, NOW, asks, hire, new_task, parked, running
 
 
 async def test_a_lapsed_lease_loses_its_runs_and_each_has_lost_one_attempt(store: Store, clock: VirtualClock) -> None:
@@ -178,5 +178,5 @@ async def test_what_may_run_at_once_may_do_so_also_where_the_clock_was_wrong_bef
     created = await store.create(new_task())
     clock.advance(-86_400_000)
     session = await store.open_session(10_000, {})
-    (claim,) = await store.claim(session.id, [Demand(created.operation.handler, 5)], 5)
+    (claim,) = await store.claim(session.id, [Demand(HANDLER, 5)], 5)
     assert claim.task.id == created.id

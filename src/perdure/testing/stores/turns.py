@@ -120,7 +120,7 @@ async def test_no_more_of_a_handler_is_claimed_than_it_demands(store: Store) -> 
     await fill(store, a=5, b=5)
     await fill(store, "other", a=5)
     claims = await claim(store, Demand(OTHER, 2), Demand(HANDLER, 3))
-    assert [each.task.operation.name for each in claims] == ["other"] * 2 + ["report"] * 3
+    assert [each.operation.name for each in claims] == ["other"] * 2 + ["report"] * 3
     assert tenants(claims) == "aaaba"
 
 
@@ -128,9 +128,9 @@ async def test_no_more_is_claimed_in_all_than_the_limit_and_what_is_demanded_fir
     await fill(store, a=5, b=5)
     await fill(store, "other", a=5)
     claims = await claim(store, Demand(OTHER, 4), Demand(HANDLER, 4), limit=5)
-    assert [each.task.operation.name for each in claims] == ["other"] * 4 + ["report"]
+    assert [each.operation.name for each in claims] == ["other"] * 4 + ["report"]
     claims = await claim(store, Demand(HANDLER, 4), Demand(OTHER, 4), limit=4)
-    assert {each.task.operation.name for each in claims} == {"report"}
+    assert {each.operation.name for each in claims} == {"report"}
 
 
 async def test_what_a_handler_does_not_use_of_the_limit_is_left_to_the_next(store: Store) -> None:
@@ -174,5 +174,5 @@ async def test_a_version_of_a_tool_is_a_handler_of_its_own(store: Store) -> None
     await store.create(replace(new, operation=replace(new.operation, version="2")))
     assert await claim(store, Demand(HANDLER, 1)) == ()
     (each,) = await claim(store, Demand(f"{HANDLER}@2", 1))
-    assert each.task.operation.version == "2"
+    assert each.operation.version == "2"
     assert await store.get(each.task.owner, each.task.id) == each.task

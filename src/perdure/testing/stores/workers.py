@@ -207,7 +207,7 @@ async def test_claims_come_in_the_order_of_the_handlers_and_oldest_first_within_
         await store.create(new_task(name))
         clock.advance(1)
     claims = await (await hire(store)).claim(10, "tools/call:b", "tools/call:a")
-    assert [(claim.task.operation.name, claim.seq) for claim in claims] == [("b", 2), ("b", 3), ("a", 1), ("a", 4)]
+    assert [(claim.operation.name, claim.seq) for claim in claims] == [("b", 2), ("b", 3), ("a", 1), ("a", 4)]
 
 
 async def test_a_run_that_was_given_back_waits_behind_those_that_have_been_due_longer(
@@ -227,8 +227,8 @@ async def test_no_more_than_the_limit_is_claimed_across_all_handlers(store: Stor
     worker = await hire(store)
     both = ("tools/call:b", "tools/call:a")
     assert await worker.claim(0, *both) == ()
-    assert [claim.task.operation.name for claim in await worker.claim(3, *both)] == ["b", "b", "a"]
-    assert [claim.task.operation.name for claim in await worker.claim(3, *both)] == ["a"]
+    assert [claim.operation.name for claim in await worker.claim(3, *both)] == ["b", "b", "a"]
+    assert [claim.operation.name for claim in await worker.claim(3, *both)] == ["a"]
     assert await worker.claim(3, *both) == ()
 
 

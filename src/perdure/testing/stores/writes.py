@@ -187,7 +187,7 @@ async def test_text_that_can_not_be_stored_is_refused_wherever_it_stands(store: 
 
 async def test_a_null_within_a_value_is_a_character_like_any_other(store: Store) -> None:
     claim = await running(store, new_task(params={"\0": "\0"}))
-    assert claim.task.operation.params == {"\0": "\0"}
+    assert claim.operation.params == {"\0": "\0"}
     await store.record(claim, step("0", "\0"))
     task = await store.park(claim, asks(name={"message": "\0?"}))
     assert [question.request for question in task.inputs] == [{"message": "\0?"}]

@@ -1,0 +1,405 @@
+"""Who listens to which tasks, and what they are told: the newest state of each, read once for all of them.
+
+A change is a hint that says which task to look at. Whoever listens for it is not asked: a task is read again once per
+process, however many listen, and one read takes all tasks that have changed since the last. What comes of it is a
+snapshot, which all of its readers share, with whatever they make of it. Nobody listens, nothing is read.
+
+Level-triggered, as the hub is. A reader is handed the newest state of a task that it has not had, whenever it comes for
+one: what it missed is folded, its versions only grow, and one that comes slowly, or never, holds up nobody and fills
+nothing. Nor can a change be missed between the first look at a task and the next hint: it is registered before that.
+
+Hints may be lost. So all that is listened to is asked for now and then (`_BACKSTOP`); and where other processes commit
+to the same file and can't tell us, whenever one has (`Clients.commits_by_others`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from time import perf_counter
+from typing import Any, Final, Protocol
+
+from perdure.domain.errors import (
+    LimitExceeded,
+    StoreUnavailable,
+    SubscriptionsFull,
+    TaskExpired,
+    TaskNotFound,
+)
+from perdure.domain.limits import Limits
+from perdure.domain.model import Change, Owner, Task
+from perdure.store.base import Clients
+
+from . import patience
+
+__all__ = ["Bounds", "Snapshot", "Snapshots", "Subscription"]
+
+_BATCH: Final = 500
+"""Tasks in one read."""
+_AT_ONCE: Final = 50
+"""Tasks of a new subscription that are looked up side by side."""
+_BREATH: Final = 0.005
+"""Seconds between two reads. The first change after a while is read at once; in a burst each read takes a few."""
+_BACKSTOP: Final = 2.0
+"""Seconds after which all that is listened to is asked for, at the latest."""
+_LOOK_EVERY: Final = 0.01
+"""Seconds between looks for commits of others."""
+_SHARE: Final = 10
+"""How many times as long as a look took it is until the next, at least; and a read of what nobody told of."""
+_LONGEST_REST: Final = 0.02
+"""Seconds of rest after a read, at most: so long a change that somebody tells of may have to wait."""
+
+
+class Bounds(Protocol):
+    """How many may listen; None is no bound."""
+
+    @property
+    def subscriptions(self) -> int | None: ...
+
+    @property
+    def owner_subscriptions(self) -> int | None: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+
+class Snapshot:
+    """A task as it was at one version. `made`: what its readers made of it, by what for, so that it is made once."""
+
+    __slots__ = ("made", "task")
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.made: dict[frozenset[str], Any] = {}
+
+
+class _Watched:
+    """A task that somebody listens to. `coming`: how many more are about to, and look at it for the first time."""
+
+    __slots__ = ("coming", "id", "readers", "snapshot")
+
+    def __init__(self, task_id: str) -> None:
+        self.id = task_id
+        self.snapshot: Snapshot | None = None
+        self.readers: set[Subscription] = set()
+        self.coming = 0
+
+    @property
+    def version(self) -> int:
+        return 0 if self.snapshot is None else self.snapshot.task.version
+
+
+class Subscription:
+    """One listener's tasks. For one reader; made by `Snapshots.subscribe`.
+
+    `accepted`: the ids of the tasks that are its owner's, in the order asked for. `pending`: what it has to hand out,
+    by task. `stays`: it goes on when they all are over.
+    """
+
+    # There may be thousands, nearly all of which wait: nothing here is made before it is needed.
+    __slots__ = ("_ended", "_home", "_open", "_waiting", "accepted", "owner", "pending", "stays")
+
+    def __init__(self, home: Snapshots, owner: Owner | None, *, stays: bool) -> None:
+        self.accepted: tuple[str, ...] = ()
+        self.owner = owner
+        self.stays = stays
+        self._home = home
+        self._open: set[str] = set()
+        self.pending: dict[str, Snapshot] = {}
+        self._waiting: asyncio.Future[None] | None = None
+        self._ended = False
+
+    async def next(self) -> Snapshot | None:
+        """The newest state of a task that it has not handed out, the one that waits longest first. None: it is over.
+
+        It is over once all of its tasks are (terminal, or deleted), unless it stays; and once the engine ends.
+        """
+        while not self.pending:
+            if self._ended or not (self._open or self.stays):
+                return None
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        return self.pending.pop(next(iter(self.pending)))
+
+    def close(self) -> None:
+        """Hear no more. Safe to call twice."""
+        self._home.forget(self)
+        self.end()
+
+    # -- what the snapshots say to it ----------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> Iterable[str]:
+        """Its tasks that may change yet."""
+        return self._open
+
+    def accept(self, snapshot: Snapshot) -> None:
+        """Listen to one task more, and begin with how it stands."""
+        self.accepted = (*self.accepted, snapshot.task.id)
+        self._open.add(snapshot.task.id)
+        self.put(snapshot)
+
+    def put(self, snapshot: Snapshot) -> None:
+        """Hand this out next, in place of an older state of the same task."""
+        self.pending[snapshot.task.id] = snapshot
+        if snapshot.task.status.terminal:
+            self._open.discard(snapshot.task.id)
+        self._wake()
+
+    def lose(self, task_id: str) -> None:
+        """Hear that there is no such task any more."""
+        self._open.discard(task_id)
+        self._wake()
+
+    def end(self) -> None:
+        """Be over, once what is pending is handed out."""
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+class Snapshots:
+    """All subscriptions of one process. Its `notify` is a store's listener; `keep_up` has to run.
+
+    Store and bounds are asked for each time, since both may be set after the program was put together.
+    """
+
+    def __init__(self, store: Callable[[], Clients], bounds: Callable[[], Bounds]) -> None:
+        self._store = store
+        self._bounds = bounds
+        self._closed = True
+        self._subscriptions: set[Subscription] = set()
+        self._of_owner: Counter[Owner] = Counter()
+        self._watched: dict[str, _Watched] = {}
+        self._dirty: dict[str, None] = {}
+        """Which of them have changed since they were read, in the order of the hints."""
+        self._doubtful: dict[str, None] = {}
+        """Which of them may have: all, now and then, which takes many reads. Those that did change go first."""
+        self._woken = asyncio.Event()
+        self._commits: int | None = None
+        self._look_at = 0.0
+        self._all_at = 0.0
+        """When, by `perf_counter`, to look for commits of others, and when to ask for all of them in any case."""
+
+    def __len__(self) -> int:
+        """How many subscriptions are open."""
+        return len(self._subscriptions)
+
+    @property
+    def watched(self) -> Collection[str]:
+        """The tasks that somebody listens to, or is about to."""
+        return self._watched
+
+    def open(self) -> None:
+        """Take subscriptions, from now on."""
+        self._closed = False
+
+    def close(self) -> None:
+        """End all subscriptions and take no more. Safe to call twice."""
+        self._closed = True
+        for subscription in self._subscriptions:
+            subscription.end()
+
+    # -- who listens ---------------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self, owner: Owner, task_ids: Iterable[str], *, alone: bool = True, stays: bool = False
+    ) -> Subscription:
+        """Listen to those of the tasks that are the owner's; all others are left out, whatever they are.
+
+        `alone`: the owner is one, and bound as such. `stays`: as in `Subscription`.
+
+        Raises:
+            LimitExceeded: too many tasks.
+            SubscriptionsFull: too many subscriptions.
+            StoreUnavailable: the store is, or the engine has come to its end.
+        """
+        asked = tuple(dict.fromkeys(task_ids))
+        most = self._bounds().limits.subscribed_tasks
+        if len(asked) > most:
+            raise LimitExceeded(f"A subscription may ask for {most} tasks at most")
+        subscription = self._admit(owner if alone else None, stays=stays)
+        try:
+            for chunk in _chunks(asked, _AT_ONCE):
+                await self._accept(subscription, owner, chunk)
+        except BaseException:
+            subscription.close()
+            raise
+        return subscription
+
+    def _admit(self, owner: Owner | None, *, stays: bool) -> Subscription:
+        if self._closed:
+            raise StoreUnavailable("The server is shutting down")
+        bounds = self._bounds()
+        if _is_full(len(self._subscriptions), bounds.subscriptions):
+            raise SubscriptionsFull
+        if owner is not None:
+            if _is_full(self._of_owner[owner], bounds.owner_subscriptions):
+                raise SubscriptionsFull
+            self._of_owner[owner] += 1
+        subscription = Subscription(self, owner, stays=stays)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    async def _accept(self, subscription: Subscription, owner: Owner, task_ids: list[str]) -> None:
+        chunk = [self._expect(task_id) for task_id in task_ids]
+        try:
+            tasks = await asyncio.gather(*(self._get(owner, task_id) for task_id in task_ids))
+            for watched, task in zip(chunk, tasks, strict=True):
+                if task is not None:
+                    _join(subscription, watched, self._take(watched, task))
+        finally:
+            for watched in chunk:
+                watched.coming -= 1
+                self._tidy(watched)
+
+    async def _get(self, owner: Owner, task_id: str) -> Task | None:
+        with suppress(TaskNotFound, TaskExpired):
+            return await self._store().get(owner, task_id)
+        return None
+
+    def _expect(self, task_id: str) -> _Watched:
+        """What is kept of a task from before somebody looks at it on."""
+        watched = self._watched.get(task_id)
+        if watched is None:
+            if not self._watched:
+                self._woken.set()  # there is something to look after from now on
+            watched = self._watched[task_id] = _Watched(task_id)
+        watched.coming += 1
+        return watched
+
+    def forget(self, subscription: Subscription) -> None:
+        """As `Subscription.close`."""
+        if subscription not in self._subscriptions:
+            return
+        self._subscriptions.remove(subscription)
+        if subscription.owner is not None:
+            self._of_owner[subscription.owner] -= 1
+            if not self._of_owner[subscription.owner]:
+                del self._of_owner[subscription.owner]
+        for task_id in subscription.open:
+            watched = self._watched[task_id]
+            watched.readers.discard(subscription)
+            self._tidy(watched)
+
+    def _tidy(self, watched: _Watched) -> None:
+        if not watched.readers and not watched.coming:
+            self._watched.pop(watched.id, None)
+            self._settle(watched.id)
+
+    # -- what they are told --------------------------------------------------------------------------------------------
+
+    def notify(self, change: Change | None) -> None:
+        """Look at the task that changed, if anybody listens to it; if nobody knows which did, at all of them."""
+        if change is None:
+            self._doubtful.update(dict.fromkeys(self._watched))
+        elif change.task_id in self._watched:
+            self._dirty[change.task_id] = None
+        else:
+            return
+        self._woken.set()
+
+    async def keep_up(self) -> None:
+        """Read what has changed, again and again, until cancelled."""
+        while True:
+            if not (self._dirty or self._doubtful):
+                await self._wait()
+            if self._watched and perf_counter() >= self._look_at:
+                self._look()
+            if self._dirty or self._doubtful:
+                await asyncio.sleep(await self._read())
+
+    async def _wait(self) -> None:
+        """Until somebody tells of a change, or it is time to look."""
+        wait = max(0.0, self._look_at - perf_counter()) if self._watched else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await self._woken.wait()
+        self._woken.clear()
+
+    def _look(self) -> None:
+        """Find whether all have to be asked for: somebody else has committed, or it is time."""
+        begun = perf_counter()
+        try:
+            commits = self._store().commits_by_others()
+        except StoreUnavailable:
+            commits = self._commits  # nobody knows; it will be asked again
+        now = perf_counter()
+        if commits != self._commits or now >= self._all_at:
+            self._commits, self._all_at = commits, now + _BACKSTOP
+            self.notify(None)
+        self._look_at = self._all_at if commits is None else now + max(_LOOK_EVERY, _SHARE * (now - begun))
+
+    async def _read(self) -> float:
+        """Read again what has changed, and some of what may have. Returns for how many seconds to rest then."""
+        known = {task_id: self._watched[task_id].version for task_id in islice(self._next(), _BATCH)}
+        hints = len(self._dirty)
+        for task_id in known:  # before the read: what changes during it has to be read again
+            self._settle(task_id)
+        begun = perf_counter()
+        found = await patience.persist(lambda: self._store().changed(known))
+        took = perf_counter() - begun
+        for task_id, task in found.items():
+            self._tell(task_id, task)
+        if len(known) <= hints:
+            return _BREATH
+        # The larger part of them is asked for in vain.
+        rest = min(max(_BREATH, _SHARE * took), _LONGEST_REST)
+        self._look_at = max(self._look_at, begun + took + rest)
+        return rest
+
+    def _settle(self, task_id: str) -> None:
+        """Nothing is to be read of it, until somebody says so again."""
+        self._dirty.pop(task_id, None)
+        self._doubtful.pop(task_id, None)
+
+    def _next(self) -> Iterator[str]:
+        """What to read, in this order: a change that somebody told of does not wait for those that nobody did."""
+        yield from self._dirty
+        yield from (task_id for task_id in self._doubtful if task_id not in self._dirty)
+
+    def _tell(self, task_id: str, task: Task | None) -> None:
+        watched = self._watched.get(task_id)
+        if watched is None:
+            return
+        if task is not None:
+            self._take(watched, task)
+        else:
+            for reader in watched.readers:
+                reader.lose(task_id)
+            watched.readers.clear()
+            self._tidy(watched)
+
+    def _take(self, watched: _Watched, task: Task) -> Snapshot:
+        """Show this state to the readers, if it is newer than the last. Returns the newest one."""
+        newest = watched.snapshot
+        if newest is None or task.version > newest.task.version:
+            newest = watched.snapshot = Snapshot(task)
+            for reader in watched.readers:
+                reader.put(newest)
+            if task.status.terminal:  # nothing more will come of it
+                watched.readers.clear()
+                self._tidy(watched)
+        return newest
+
+
+def _join(subscription: Subscription, watched: _Watched, snapshot: Snapshot) -> None:
+    subscription.accept(snapshot)
+    if not snapshot.task.status.terminal:
+        watched.readers.add(subscription)
+
+
+def _is_full(count: int, bound: int | None) -> bool:
+    return bound is not None and count >= bound
+
+
+def _chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    remaining = iter(texts)
+    while chunk := list(islice(remaining, size)):
+        yield chunk

@@ -1,0 +1,59 @@
+"""What those who watch tasks ask: which of them have changed, which an owner has, and whether others have written.
+
+Who else writes to the file tells us nothing, so we have to look, and often, on the event loop. SQLite says of each
+connection whether others have committed (`PRAGMA data_version`). To the one that reads, our own writer is another: it
+tells that anybody has committed, for some microseconds. Only if so, the writer, to whom its own commits are its own, is
+asked whether it was somebody else; it answers from its thread, since nobody else may use its connection, and the event
+loop must not wait for a commit. So the answer is there when the next one asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from perdure.domain.model import Owner, Task
+from perdure.store import rows
+from perdure.store.codec import encode
+
+from . import shared, sql
+from .writer import Transaction, Writer
+
+__all__ = ["Others", "changed", "page"]
+
+_NEWEST: Final = 2**63 - 1
+"""No task's number is as large."""
+
+
+class Others:
+    """Who else writes to the file, as a reader and our writer see it."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._version: int | None = None
+
+    def commits(self, reader: Transaction) -> int:
+        """Another number than before if others have committed. The writer answers in time for the next one who asks."""
+        (version,) = reader.one("PRAGMA data_version") or (None,)
+        if version != self._version:
+            self._version = version
+            self._writer.look_for_others()
+        return self._writer.others
+
+
+def changed(tx: Transaction, known: Mapping[str, int]) -> dict[str, Task | None]:
+    # Ids are ASCII, and SQLite would not so much as look for text that is no UTF-8.
+    ids = encode([task_id for task_id in known if task_id.isascii()])
+    # The versions alone first: there may be hundreds, and each has a result by now that nobody asks for.
+    versions: dict[str, int] = dict(tx.all(sql.TASK_VERSIONS, ids))
+    differ = [task_id for task_id, version in known.items() if versions.get(task_id) != version]
+    return {task_id: _now(tx, task_id) if task_id in versions else None for task_id in differ}
+
+
+def _now(tx: Transaction, task_id: str) -> Task:
+    return shared.with_questions(tx, shared.by_id(tx, task_id))
+
+
+def page(tx: Transaction, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
+    before = _NEWEST if after is None else after
+    return tuple(rows.owned(owner, row) for row in tx.all(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit))

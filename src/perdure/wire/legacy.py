@@ -1,0 +1,432 @@
+"""The experimental tasks of revision 2025-11-25, for clients that still speak it: `Tasks(legacy=True)` (contract 10).
+
+It is all in here: a middleware that takes what concerns tasks on connections that agreed on that very revision, and
+answers by itself. The SDK knows the shapes and serves none of them, so nobody else shapes what this answers. Beneath it
+are the same store, owners and limits, so that each era sees the tasks that the other one made.
+
+Where the revisions differ, clients read their own: whoever asks for a task gets one, whatever the tool's `when` says; a
+result that says `isError` makes a task `failed`; one that was asked to stop is `cancelled` from then on, whatever its
+code makes of that, and `tasks/result` tells how it ended. The tool's `ttl` holds, not the one that a client asks for:
+many ask for a minute because their library does, and past a ttl the work is stopped.
+
+Questions are put to the client over the connection, one after the other, while it waits for the result. Nothing is sent
+to a client that does not wait: a connection of that era may be gone any time, and another one of its client can't be
+told from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, cast
+from uuid import uuid4
+
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallToolRequestParams,
+    GetTaskRequestParams,
+    InputRequiredResult,
+    InputResponseRequestParams,
+    Notification,
+    PaginatedRequestParams,
+    Request,
+)
+from mcp_types.methods import serialize_server_result, validate_client_request
+from pydantic import RootModel, ValidationError
+
+from perdure.domain import ids
+from perdure.domain.errors import MalformedTaskId, StoreUnavailable, TaskExpired, TaskNotFound
+from perdure.domain.model import JSON, JSONObject, Owner, Status, Task
+from perdure.engine import patience
+from perdure.engine.runtime import Runtime
+from perdure.engine.snapshots import Subscription
+from perdure.tools.declaration import CALL, TaskTool, in_log, log_failure
+from perdure.tools.kinds import kind_of, unsupported_kind
+
+from . import answers, render
+from .calls import Calls
+from .capabilities import kinds_of
+from .errors import translated
+from .identity import ANONYMOUS, Identify
+from .inline import outcome
+from .models import RequestContext
+from .presence import while_it_waits
+
+__all__ = ["REVISION", "Legacy"]
+
+REVISION: Final = "2025-11-25"
+"""The one revision of the protocol that had these tasks."""
+
+Wire = dict[str, Any]
+
+_RELATED: Final = "io.modelcontextprotocol/related-task"
+_ASKED: Final = frozenset({"name", "arguments", "task", "_meta"})
+"""What a `tools/call` of that revision holds."""
+_PAGE: Final = 50
+"""Tasks on one page of `tasks/list`."""
+_ROUNDS: Final = 10
+"""How often a tool's `prepare` may ask in one call."""
+
+
+class Legacy:
+    """A part of the middleware. `calls`: makes tasks of calls. `check_started`: raises if the server has no store.
+
+    `look_every`: seconds between looks whether a client that waits for an answer is still there.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        tools: Mapping[str, TaskTool],
+        calls: Calls,
+        identify: Identify,
+        check_started: Callable[[], None],
+    ) -> None:
+        self._runtime = runtime
+        self._tools = tools
+        self._calls = calls
+        self._identify = identify
+        self._check_started = check_started
+        self.look_every = 1.0
+        self._methods: Mapping[str, Callable[[RequestContext], Awaitable[Wire]]] = {
+            CALL: self._call,
+            "tasks/get": self._get,
+            "tasks/result": self._result,
+            "tasks/list": self._list,
+            "tasks/cancel": self._cancel,
+        }
+
+    def takes(self, ctx: RequestContext) -> bool:
+        """Whether the request is answered here: it concerns tasks, and came over a connection of that revision."""
+        if ctx.method not in self._methods or ctx.protocol_version != REVISION or not _shook_hands(ctx):
+            return False
+        return ctx.method != CALL or _asks_for_task(ctx) or self._must_be_task(ctx)
+
+    async def answer(self, ctx: RequestContext) -> Wire:
+        """What is answered to a request that this `takes`.
+
+        Raises:
+            MCPError: as that revision has it.
+            ValidationError: the parameters are wrong.
+        """
+        with translated:
+            self._check_started()
+            return await self._methods[ctx.method](ctx)
+
+    async def announce(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        """Any other request: passed on. What the server and its tools say of themselves tells of tasks then."""
+        result = await call_next(ctx)
+        if not isinstance(result, dict):
+            return result
+        if ctx.method == "initialize" and result.get("protocolVersion") == REVISION:
+            return {**result, "capabilities": {**result["capabilities"], "tasks": self._capability(ctx)}}
+        if ctx.method == "tools/list" and ctx.protocol_version == REVISION:
+            return {**result, "tools": [self._listed(tool) for tool in result["tools"]]}
+        return result
+
+    # -- what is said of it --------------------------------------------------------------------------------------------
+
+    def _capability(self, ctx: RequestContext) -> Wire:
+        offered: Wire = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+        return {"list": {}, **offered} if self._tells_apart(ctx) else offered
+
+    def _tells_apart(self, ctx: RequestContext) -> bool:
+        """Whether the client is known. If all are one owner, a list would give each the keys to the others' tasks."""
+        try:
+            return self._identify(ctx) != ANONYMOUS
+        except MCPError:
+            return False  # whoever it is has no tasks
+
+    def _listed(self, listed: Wire) -> Wire:
+        tool = self._tools.get(listed["name"])
+        if tool is None:
+            return listed
+        return {**listed, "execution": {"taskSupport": "required" if tool.options.mode == "task" else "optional"}}
+
+    def _must_be_task(self, ctx: RequestContext) -> bool:
+        name = (ctx.params or {}).get("name")
+        tool = self._tools.get(name) if isinstance(name, str) else None
+        return tool is not None and tool.options.mode == "task"
+
+    # -- making one ----------------------------------------------------------------------------------------------------
+
+    async def _call(self, ctx: RequestContext) -> Wire:
+        validate_client_request(ctx.method, REVISION, ctx.params)
+        # Nothing else: a `requestState` belongs to rounds of a later revision, which are held differently here.
+        asked = {name: value for name, value in (ctx.params or {}).items() if name in _ASKED}
+        params = CallToolRequestParams.model_validate(asked, by_name=False)
+        if params.task is None:
+            raise MCPError(METHOD_NOT_FOUND, f"The tool {params.name!r} has to be called as a task")
+        tool = self._tools.get(params.name)
+        if tool is None:
+            raise MCPError(METHOD_NOT_FOUND, f"There is no tool {params.name!r} that can be called as a task")
+        try:
+            # It may have to wait for answers.
+            task = await while_it_waits(ctx, self._begin(tool, params, ctx), self.look_every)
+        except ToolError as error:
+            # There is no task that could fail with it, and a client that wants one can't read a tool's result.
+            log_failure(in_log(tool.name), error)
+            raise MCPError(INVALID_PARAMS, str(error)) from error
+        return {"task": _shown(task, _kinds(ctx))}
+
+    async def _begin(self, tool: TaskTool, params: CallToolRequestParams, ctx: RequestContext) -> Task:
+        """The task that the call becomes, once the tool's `prepare` knows all that it asks.
+
+        Raises:
+            ToolError: nothing was created.
+        """
+        owner, kinds = self._identify(ctx), _kinds(ctx)
+        for _ in range(_ROUNDS):
+            begun = await self._calls.begin(tool, params, owner, ctx, kinds)
+            if not isinstance(begun, InputRequiredResult):
+                return begun
+            given = InputResponseRequestParams.model_validate({"inputResponses": await _asked_first(ctx, begun)})
+            said = {"input_responses": given.input_responses, "request_state": begun.request_state}
+            params = params.model_copy(update=said)
+        raise ToolError(f"Error executing tool {tool.name}: it asked {_ROUNDS} times before it began")
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    async def _get(self, ctx: RequestContext) -> Wire:
+        return _shown(await self._runtime.store.get(*self._named(ctx)), _kinds(ctx))
+
+    async def _list(self, ctx: RequestContext) -> Wire:
+        if not self._tells_apart(ctx):
+            raise MCPError(METHOD_NOT_FOUND, "Without authentication nobody's tasks are listed", ctx.method)
+        owner, kinds = self._identify(ctx), _kinds(ctx)
+        cursor = PaginatedRequestParams.model_validate(ctx.params or {}, by_name=False).cursor
+        after = None if cursor is None else await self._number(owner, cursor)
+        found = await self._runtime.store.page(owner, after, _PAGE + 1)
+        more: Wire = {"nextCursor": found[_PAGE - 1].id} if len(found) > _PAGE else {}
+        whole = [await self._whole(task) for task in found[:_PAGE]]
+        return {"tasks": [_shown(task, kinds) for task in whole if task is not None], **more}
+
+    async def _whole(self, task: Task) -> Task | None:
+        """A task of a list, with the result or the questions that its status depends on; None if it was just purged.
+
+        One after the other: a result may take megabytes, and a list of them must not.
+        """
+        if task.status not in (Status.COMPLETED, Status.INPUT_REQUIRED):
+            return task
+        try:
+            return await self._runtime.store.get(task.owner, task.id)
+        except (TaskNotFound, TaskExpired):
+            return None
+
+    async def _number(self, owner: Owner, cursor: str) -> int:
+        """Where a page ended. The last task on it is the cursor: its own number tells how many everybody has."""
+        try:
+            return (await self._runtime.store.get(owner, ids.parse(cursor))).seq
+        except (MalformedTaskId, TaskNotFound, TaskExpired) as error:
+            raise MCPError(INVALID_PARAMS, "Invalid cursor: list from the beginning") from error
+
+    async def _cancel(self, ctx: RequestContext) -> Wire:
+        owner, task_id = self._named(ctx)
+        task = await self._runtime.store.get(owner, task_id)
+        if not _status(task, frozenset()).terminal:
+            task = await self._runtime.store.request_cancel(owner, task_id)
+            if task.cancel_requested or task.status is Status.CANCELLED:
+                return _shown(task, frozenset())
+        raise MCPError(INVALID_PARAMS, f"The task can't be cancelled: it is {_status(task, frozenset())}")
+
+    def _named(self, ctx: RequestContext) -> tuple[Owner, str]:
+        params = GetTaskRequestParams.model_validate(ctx.params or {}, by_name=False)
+        return self._identify(ctx), ids.parse(params.task_id)
+
+    # -- waiting for the end -------------------------------------------------------------------------------------------
+
+    async def _result(self, ctx: RequestContext) -> Wire:
+        owner, task_id = self._named(ctx)
+        # Without authentication all clients are one owner, and none of them may use up what is there for it.
+        listening = await self._runtime.snapshots.subscribe(owner, [task_id], alone=owner != ANONYMOUS)
+        try:
+            waiting = _Waiting(ctx, self._runtime, listening, owner, task_id)
+            result = outcome(await while_it_waits(ctx, waiting.end(), self.look_every))
+        finally:
+            listening.close()
+        if not isinstance(result.get("structuredContent", {}), dict):
+            del result["structuredContent"]  # that revision has objects only; what it holds is in the content too
+        told: Wire = serialize_server_result(CALL, REVISION, result)
+        return {**told, "_meta": {**told.get("_meta", {}), **_related(task_id)}}
+
+
+class _Waiting:
+    """One client that waits for the end of a task: it is asked what the task asks, and told how it stands."""
+
+    def __init__(
+        self, ctx: RequestContext, runtime: Runtime, listening: Subscription, owner: Owner, task_id: str
+    ) -> None:
+        self._ctx = ctx
+        self._runtime = runtime
+        self._listening = listening
+        self._named = owner, task_id
+        self._kinds = _kinds(ctx)
+
+    async def end(self) -> Task:
+        """The task once it is over.
+
+        Raises:
+            TaskNotFound, TaskExpired: there is none, or none any more.
+            StoreUnavailable: the server is ending.
+            MCPError: the client answered a question with an error, or with what does not fit. It stays open.
+        """
+        task = await self._news(0)
+        while not task.status.terminal:
+            questions = render.input_requests(task, self._kinds)
+            before = _shown(task, self._kinds)
+            task = await (self._ask(task, *next(iter(questions.items()))) if questions else self._news(task.version))
+            await _tell(self._ctx, before, _shown(task, self._kinds))
+        return task
+
+    async def _news(self, version: int) -> Task:
+        """The task after `version`."""
+        while (snapshot := await self._listening.next()) is not None:
+            if snapshot.task.version > version:
+                return snapshot.task
+        task = await self._runtime.store.get(*self._named)
+        if not task.status.terminal:
+            raise StoreUnavailable("The server is shutting down")
+        return task
+
+    async def _ask(self, task: Task, key: str, question: JSONObject) -> Task:
+        """Put a question to the client: the task once it is answered, by whomever, or open no longer.
+
+        Whichever comes first. A question that is answered elsewhere is taken back.
+        """
+        asking = asyncio.create_task(_put(self._ctx, question, _related(task.id)))
+        changing = asyncio.create_task(self._news(task.version))
+        try:
+            while any(each.key == key for each in task.inputs):
+                await asyncio.wait({asking, changing}, return_when=asyncio.FIRST_COMPLETED)
+                if not changing.done():
+                    changing.cancel()  # or a change that comes during the write would be heard here, and by nobody
+                    return await self._take(task, key, asking.result())
+                task = changing.result()
+                changing = asyncio.create_task(self._news(task.version))
+            return task
+        finally:
+            asking.cancel()
+            changing.cancel()
+
+    async def _take(self, task: Task, key: str, response: JSON) -> Task:
+        async def take() -> Task:
+            questions = await self._runtime.store.open_questions(task.owner, task.id)
+            return await self._runtime.store.answer(task.owner, task.id, answers.check(questions, {key: response}))
+
+        # Somebody may have thought about it: a store that is away for a moment must not lose it.
+        return await patience.persist(take)
+
+
+def _shook_hands(ctx: RequestContext) -> bool:
+    """Whether the client has said hello, or does not have to: over HTTP without sessions it can't be asked either."""
+    return ctx.session.client_params is not None or not ctx.session.can_send_request
+
+
+def _asks_for_task(ctx: RequestContext) -> bool:
+    return (ctx.params or {}).get("task") is not None
+
+
+def _kinds(ctx: RequestContext) -> frozenset[str]:
+    """The kinds of input that the client of this connection can give."""
+    return kinds_of(ctx.session.client_capabilities)
+
+
+def _related(task_id: str) -> Wire:
+    return {_RELATED: {"taskId": task_id}}
+
+
+# -- as that revision has it -------------------------------------------------------------------------------------------
+
+
+def _status(task: Task, kinds: frozenset[str]) -> Status:
+    if task.cancel_requested:
+        return Status.CANCELLED
+    if task.status is Status.COMPLETED and (task.result or {}).get("isError") is True:
+        return Status.FAILED
+    if task.inputs and not render.input_requests(task, kinds):
+        return Status.WORKING  # as in `render`: the other status promises a question
+    return task.status
+
+
+def _shown(task: Task, kinds: frozenset[str]) -> Wire:
+    """A task as clients of that revision read it."""
+    wire = render.created(task)
+    message = _complaint(task) or task.message
+    shown: Wire = {
+        "taskId": task.id,
+        "status": _status(task, kinds).value,
+        "createdAt": wire["createdAt"],
+        "lastUpdatedAt": wire["lastUpdatedAt"],
+        "ttl": task.ttl_ms,
+    }
+    if message is not None:
+        shown["statusMessage"] = message
+    if task.poll_ms is not None:
+        shown["pollInterval"] = task.poll_ms
+    return shown
+
+
+def _complaint(task: Task) -> str | None:
+    """What a result that says `isError` has to say; None if it doesn't."""
+    match task.result:
+        case {"isError": True, "content": [{"type": "text", "text": str() as text}, *_]}:
+            return text
+        case _:
+            return None
+
+
+# -- over the connection -----------------------------------------------------------------------------------------------
+
+
+async def _asked_first(ctx: RequestContext, asked: InputRequiredResult) -> Wire:
+    """The answers to what a tool's `prepare` asks. There is no task yet, so they relate to none.
+
+    Raises:
+        MCPError: -32021, the client can't give such input; or it answered with an error.
+    """
+    given: Wire = {}
+    for key, request in (asked.input_requests or {}).items():
+        question = cast("JSONObject", request.model_dump(mode="json", by_alias=True, exclude_none=True))
+        if kind_of(question) not in _kinds(ctx):
+            raise unsupported_kind(kind_of(question))
+        given[key] = await _put(ctx, question, {})
+    return given
+
+
+async def _put(ctx: RequestContext, question: JSONObject, meta: Wire) -> JSON:
+    """What the client answers to a question. It goes along with the answer to the request where there is room for that.
+
+    Raises:
+        MCPError: it answered with an error or with nonsense, or is gone.
+    """
+    params = cast("Wire", question.get("params") or {})
+    params = {**params, "_meta": {**params.get("_meta", {}), **meta}}
+    if params.get("mode") == "url":
+        params.setdefault("elicitationId", uuid4().hex)  # required in that revision, and unknown to later ones
+    related = ServerMessageMetadata(related_request_id=ctx.request_id if ctx.session.can_send_request else None)
+    try:
+        answer = await ctx.session.send_request(
+            Request[Wire, str](method=str(question["method"]), params=params),  # pyright: ignore[reportArgumentType] - as it was asked, whatever models say today
+            RootModel[Wire],
+            metadata=related,
+        )
+    except ValidationError as error:
+        raise MCPError(INVALID_PARAMS, "The client's answer is none to what it was asked") from error
+    return {name: value for name, value in answer.root.items() if name != "_meta"}
+
+
+async def _tell(ctx: RequestContext, before: Wire, now: Wire) -> None:
+    """Tell the client that waits of a change that it can see, if there is room for that before the answer."""
+    if ctx.session.can_send_request and _visible(before) != _visible(now):
+        changed = Notification[Wire, str](method="notifications/tasks/status", params=now)
+        # The SDK's own model would leave a ttl out that is null, and clients insist on it.
+        await ctx.session.send_notification(changed, ctx.request_id)  # pyright: ignore[reportArgumentType] - see above
+
+
+def _visible(shown: Wire) -> Wire:
+    return {name: value for name, value in shown.items() if name != "lastUpdatedAt"}
