@@ -134,7 +134,7 @@ async def burst(handles: list[str], rate: float, seconds: float) -> Burst:
 
 @mcp.tool()
 async def counts() -> Counts:
-    return Counts(tasks=len(asyncio.all_tasks()), streams=len(tasks.assembly.runtime.snapshots))
+    return Counts(tasks=len(asyncio.all_tasks()), streams=tasks.assembly.runtime.snapshots.subscribed)
 
 
 # What they note -------------------------------------------------------------------------------------------------------

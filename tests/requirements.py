@@ -756,7 +756,7 @@ _LISTENING = (
         "wire/test_listen.py::test_closing_the_stream_does_nothing_to_the_task",
         "wire/test_listen.py::test_listening_again_and_again_shows_each_time_how_it_stands",
         "wire/test_listen.py::test_two_streams_for_one_task_hear_the_same_and_the_end_of_one_is_not_the_others",
-        "wire/test_listen_ends.py::test_a_client_that_hangs_up_leaves_nothing_behind",
+        "wire/test_listen_leaks.py::test_a_thousand_listeners_that_hang_up_leave_no_stream_no_task_and_no_file_handle",
         "wire/test_listen_ends.py::test_a_client_that_hangs_up_before_anything_was_sent_leaves_nothing_behind",
         "wire/test_listen_beside.py::test_a_client_that_hangs_up_leaves_neither_of_the_two_behind",
         "wire/test_listen_stdio.py::test_a_stream_that_was_given_up_says_nothing_more_and_its_task_goes_on",

@@ -144,12 +144,12 @@ class Troubles:
         """As after a failover: whoever connects finds that this is the standby now."""
         try:
             await self._do(f"ALTER ROLE {self._user} SET default_transaction_read_only = on")
-            ended = await self._end("random() < 0.7")
+            ended = await self._end_some("random() < 0.7")
             await asyncio.sleep(fault.span)
         finally:
             await self._do(f"ALTER ROLE {self._user} RESET default_transaction_read_only")
             await self._end("true")  # those that came meanwhile would find it so for as long as they live
-        return ended > 0
+        return ended
 
     async def _lock(self, fault: Fault) -> bool:
         """As a migration does, or somebody with a console."""

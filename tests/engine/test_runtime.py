@@ -18,8 +18,8 @@ from perdure.engine.runtime import Options, Runtime
 from perdure.engine.wake import Hub
 from perdure.store.base import Store
 from perdure.store.sqlite import SQLiteStore
-from tests.engine.listeners import now, rest, seen
 from tests.engine.rigged import Rigged
+from tests.engine.subscribing import now, rest, seen
 from tests.engine.support import claim_as_another, done, ended, handlers, status
 from tests.store.support import ADA, VirtualClock, new_task
 from tests.support import eventually
@@ -83,19 +83,19 @@ async def test_whoever_listens_is_kept_up_while_it_runs_and_ended_with_it(tmp_pa
     for _ in range(2):
         async with runtime.running():
             task = await runtime.store.create(new_task())
-            listener = await runtime.snapshots.subscribe(ADA, [task.id], stays=True)
-            while (await seen(listener)).status is not Status.COMPLETED:
+            subscription = await runtime.snapshots.subscribe(ADA, [task.id], stays=True)
+            while (await seen(subscription)).status is not Status.COMPLETED:
                 pass
-        assert await now(listener.next()) is None
+        assert await now(subscription.next()) is None
 
 
 async def test_whoever_listens_is_ended_as_soon_as_the_worker_is_told_to_stop(rigged: Rigged) -> None:
     runtime = Runtime(rigged, handlers(report=Endless()), QUICK)
     async with runtime.running():
         task = await rigged.create(new_task())
-        listener = await runtime.snapshots.subscribe(ADA, [task.id])
+        subscription = await runtime.snapshots.subscribe(ADA, [task.id])
         runtime.stop_working()
-        assert await now(rest(listener))
+        assert await now(rest(subscription))
         with pytest.raises(StoreUnavailable):
             await runtime.snapshots.subscribe(ADA, [task.id])
 

@@ -183,7 +183,7 @@ async def claimed(scene: Stage, tool: str) -> Claim:
 
 def listeners(scene: Stage) -> int:
     """How many streams for tasks the server has open."""
-    return len(scene.tasks.assembly.runtime.snapshots)
+    return scene.tasks.assembly.runtime.snapshots.subscribed
 
 
 def listen_request(

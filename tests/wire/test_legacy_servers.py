@@ -149,7 +149,7 @@ async def test_over_the_transport_of_before_a_result_is_waited_for_as_long_as_it
         task_id = await client.start("gated")
         waiting = asyncio.create_task(client.do("get_task_result", task_id=task_id))
         listening = scene.tasks.assembly.runtime.snapshots
-        await eventually(lambda: len(listening) == 1, "nobody waits")
+        await eventually(lambda: listening.subscribed == 1, "nobody waits")
         for _ in range(20):
             assert (await client.do("get_task", task_id=task_id))["status"] == "working"
         assert not waiting.done()
@@ -170,9 +170,9 @@ async def test_who_hangs_up_while_waiting_leaves_nothing_behind_and_the_task_alo
     old, task_id = await begun(scene, "ask")
     await scene.client.until(task_id, "input_required")
     waiting = asyncio.create_task(old.request("tasks/result", {"taskId": task_id}))
-    await eventually(lambda: len(listening) == 1, "nobody waits")
+    await eventually(lambda: listening.subscribed == 1, "nobody waits")
     waiting.cancel()
-    await eventually(lambda: len(listening) == 0, "somebody still waits")
+    await eventually(lambda: listening.subscribed == 0, "somebody still waits")
     assert (await old.request("tasks/get", {"taskId": task_id})).result["status"] == "input_required"
     await scene.client.update(task_id, {"form": FORM})
     assert (await old.request("tasks/result", {"taskId": task_id})).text == "accept True"
@@ -199,7 +199,7 @@ async def test_so_many_wait_and_no_more_and_they_hear_of_a_shutdown(tmp_path: Pa
     async with stage(tmp_path, Tools().declare, legacy=True, subscriptions=1) as up:
         old, task_id = await begun(up, "gated")
         waiting = asyncio.create_task(old.request("tasks/result", {"taskId": task_id}))
-        await eventually(lambda: len(up.tasks.assembly.runtime.snapshots) == 1, "nobody waits")
+        await eventually(lambda: up.tasks.assembly.runtime.snapshots.subscribed == 1, "nobody waits")
         refused = await old.request("tasks/result", {"taskId": task_id})
         assert (refused.code, refused.error["data"]["retryAfterMs"] > 0) == (-32000, True)
         up.tasks.assembly.stop_working()

@@ -67,6 +67,16 @@ async def test_both_are_acknowledged_in_one_frame(idle: Stage) -> None:
         assert (await stream.snapshot())["taskId"] == task_id
 
 
+async def test_what_nobody_knows_is_not_acknowledged_and_keeps_no_stream_open(idle: Stage) -> None:
+    task_id = await idle.client.start("gated")
+    async with listening(idle.client, task_id, somethingNew=True) as stream:
+        await stream.begun()
+        assert stream.judge.honored == {"taskIds": [task_id]}
+        await stream.snapshot()
+        await idle.client.cancel(task_id)
+        assert [task["status"] for task in await stream.ends()] == ["cancelled"]
+
+
 @pytest.mark.parametrize(
     ("kinds", "event", "method"),
     [

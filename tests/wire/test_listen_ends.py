@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import socket
 import time
 from collections.abc import AsyncGenerator
@@ -36,27 +35,6 @@ async def idle(tmp_path: Path, tools: Tools) -> AsyncGenerator[Stage]:
 # -- hanging up --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_hangs_up_leaves_nothing_behind(idle: Stage) -> None:
-    """No stream, no task on the loop, no file handle; however often it comes and goes."""
-    task_id = await idle.client.start("gated")
-    await _come_and_go(idle, task_id, 3)  # what is made once is there by now
-    before = _held()
-    await _come_and_go(idle, task_id, 30)
-    await eventually(lambda: _held() <= before, f"more than before is held: {before}")
-    assert not idle.tasks.assembly.runtime.snapshots.watched
-
-
-async def _come_and_go(idle: Stage, task_id: str, times: int) -> None:
-    for _ in range(times):
-        async with listening(idle.client, task_id) as stream:
-            await stream.begun()
-    await eventually(lambda: listeners(idle) == 0, "streams are still open")
-
-
-def _held() -> tuple[int, int]:
-    return len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted, not listed
-
-
 async def test_a_client_that_hangs_up_before_anything_was_sent_leaves_nothing_behind(idle: Stage) -> None:
     task_id = await idle.client.start("gated")
     for _ in range(10):
@@ -73,7 +51,7 @@ async def test_a_client_that_hangs_up_before_anything_was_sent_leaves_nothing_be
 async def test_a_reader_that_stops_reading_is_cut_off_and_the_others_do_not_feel_it(
     idle: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    idle.tasks.middleware.listen.stalled = 0.5
+    idle.tasks.middleware.listen.frame_within = 0.5
     large, small = [(await idle.client.start(tool), await claimed(idle, tool)) for tool in ("gated", "stubborn")]
     async with listening(idle.client, small[0]) as reading:
         await reading.begun()
@@ -95,7 +73,7 @@ async def test_a_reader_that_stops_reading_is_cut_off_and_the_others_do_not_feel
 
 
 async def test_a_stream_that_was_cut_off_is_closed_without_a_result(idle: Stage) -> None:
-    idle.tasks.middleware.listen.stalled = 0.1
+    idle.tasks.middleware.listen.frame_within = 0.1
     task_id = await idle.client.start("gated")
     claim = await claimed(idle, "gated")
     async with listening(idle.client, task_id, toolsListChanged=True) as stream:
@@ -203,6 +181,31 @@ async def test_a_stream_ends_no_later_than_its_token(tmp_path: Path, tools: Tool
             assert await ends.ends() == []
             assert listeners(up) == 1
         assert (await lasting.get(task_id)).result["status"] == "working"
+
+
+async def test_a_token_is_good_for_a_stream_in_its_last_second_too(tmp_path: Path, tools: Tools) -> None:
+    async with guarded(tmp_path, tools) as up:
+        task_id = await up.client.bearing("ada").start("gated")
+        async with listening(up.client.bearing("ada 0"), task_id) as stream:
+            assert await stream.begun() == [task_id]
+
+
+async def test_a_token_that_expires_before_there_is_a_stream_gets_none(
+    tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with guarded(tmp_path, tools) as up:
+        ada = up.client.bearing("ada")
+        task_id = await ada.start("gated")
+        store, expired = up.tasks.assembly.runtime.store, int(time.time()) + 2
+        get = store.get
+
+        async def late(*named: Any) -> Any:
+            await eventually(lambda: time.time() > expired, "time stands still")
+            return await get(*named)
+
+        monkeypatch.setattr(store, "get", late)
+        reply = await refused(up.client.bearing("ada 0"), listen_request([task_id]))
+        assert reply.error == {"code": -32600, "message": "The access token has expired"}
 
 
 async def test_an_owner_may_listen_so_many_times_and_others_do_not_feel_it(tmp_path: Path, tools: Tools) -> None:

@@ -34,7 +34,7 @@ class Held:
 def held(scene: Stage) -> Held:
     """What this process has open, server and clients."""
     return Held(
-        len(scene.tasks.assembly.runtime.snapshots),
+        scene.tasks.assembly.runtime.snapshots.subscribed,
         len(asyncio.all_tasks()),
         len(list(Path("/proc/self/fd").iterdir())),
     )

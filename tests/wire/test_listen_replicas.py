@@ -19,8 +19,9 @@ from tests.wire.envelopes import JSON
 from tests.wire.listening import listening
 
 ROUNDS: Final = 10
-SOON: Final = 8.0
-"""Seconds for all of them: what is found by asking for everything now and then is found after one, on average."""
+MOST: Final = 8
+SOON: Final = 1.0
+"""Seconds: half of the time after which everything is asked for anyway. By that alone half of the rounds would do."""
 ANSWER: Final[JSON] = {"action": "accept", "content": {"text": "Ada"}}
 
 
@@ -67,16 +68,18 @@ async def test_what_another_process_asks_is_shown_and_answered_through_any(site:
 
 
 async def test_a_change_elsewhere_is_heard_soon(site: Site) -> None:
-    begun = time.monotonic()
+    soon = 0
     for count in range(ROUNDS):
         gate = site.folder / "never"
         task_id = await site.serving.client.start("waiting", {"label": f"soon {count}", "gate": f"{gate}"})
         async with listening(site.serving.client, task_id) as stream:
             await stream.begun()
+            begun = time.monotonic()
             await site.working.client.cancel(task_id)
             await stream.reaches("cancelled")
+            soon += time.monotonic() - begun < SOON
             await stream.ends()
-    assert time.monotonic() - begun < SOON
+    assert soon >= MOST
 
 
 async def test_listeners_of_both_hear_the_same(site: Site) -> None:

@@ -146,7 +146,7 @@ class BacklogFull(PerdureError):
 
 
 class SubscriptionsFull(PerdureError):
-    """So many subscriptions are open already, in all or of this owner, that another one is refused.
+    """So many subscriptions are open already, in all or of this owner, or of so many tasks, that another is refused.
 
     `retry_after_ms` is a hint for the caller, in milliseconds.
     """

@@ -44,7 +44,7 @@ class Options:
     `queues`: those that its worker serves, each with how many runs it may have at once (None: as many as the worker);
     None in place of the map: all. `backlog` and `tenant_backlog`: how many tasks may wait to be run, in all and of one
     tenant, before another is refused. `subscriptions` and `owner_subscriptions`: how many may be open, in all and of
-    one owner.
+    one owner; `subscribed_tasks`: of how many tasks together, one that several ask for counting as often.
     """
 
     worker: bool = True
@@ -54,6 +54,7 @@ class Options:
     tenant_backlog: int | None = None
     subscriptions: int | None = 10_000
     owner_subscriptions: int | None = 1_000
+    subscribed_tasks: int | None = 100_000
     limits: Limits = field(default_factory=Limits)
     lease_ms: int = 30_000
     grace_ms: int = 10_000

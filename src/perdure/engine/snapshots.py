@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from perdure.domain.errors import (
     LimitExceeded,
@@ -34,11 +34,12 @@ from perdure.domain.model import Change, Owner, Task
 from perdure.store.base import Clients
 
 from . import patience
+from .subscription import Snapshot, Subscription
 
-__all__ = ["Bounds", "Snapshot", "Snapshots", "Subscription"]
+__all__ = ["Bounds", "Snapshots"]
 
 _BATCH: Final = 500
-"""Tasks in one read."""
+"""Tasks in one read, at most."""
 _AT_ONCE: Final = 50
 """Tasks of a new subscription that are looked up side by side."""
 _BREATH: Final = 0.005
@@ -48,13 +49,13 @@ _BACKSTOP: Final = 2.0
 _LOOK_EVERY: Final = 0.01
 """Seconds between looks for commits of others."""
 _SHARE: Final = 10
-"""How many times as long as a look took it is until the next, at least; and a read of what nobody told of."""
+"""The rest after a look, or after a read of what nobody told of, in multiples of what that took."""
 _LONGEST_REST: Final = 0.02
 """Seconds of rest after a read, at most: so long a change that somebody tells of may have to wait."""
 
 
 class Bounds(Protocol):
-    """How many may listen; None is no bound."""
+    """How many may be open, in all and of one owner, and of how many tasks together; None is no bound."""
 
     @property
     def subscriptions(self) -> int | None: ...
@@ -63,17 +64,10 @@ class Bounds(Protocol):
     def owner_subscriptions(self) -> int | None: ...
 
     @property
+    def subscribed_tasks(self) -> int | None: ...
+
+    @property
     def limits(self) -> Limits: ...
-
-
-class Snapshot:
-    """A task as it was at one version. `made`: what its readers made of it, by what for, so that it is made once."""
-
-    __slots__ = ("made", "task")
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.made: dict[frozenset[str], Any] = {}
 
 
 class _Watched:
@@ -92,102 +86,38 @@ class _Watched:
         return 0 if self.snapshot is None else self.snapshot.task.version
 
 
-class Subscription:
-    """One listener's tasks. For one reader; made by `Snapshots.subscribe`.
-
-    `accepted`: the ids of the tasks that are its owner's, in the order asked for. `pending`: what it has to hand out,
-    by task. `stays`: it goes on when they all are over.
-    """
-
-    # There may be thousands, nearly all of which wait: nothing here is made before it is needed.
-    __slots__ = ("_ended", "_home", "_open", "_waiting", "accepted", "owner", "pending", "stays")
-
-    def __init__(self, home: Snapshots, owner: Owner | None, *, stays: bool) -> None:
-        self.accepted: tuple[str, ...] = ()
-        self.owner = owner
-        self.stays = stays
-        self._home = home
-        self._open: set[str] = set()
-        self.pending: dict[str, Snapshot] = {}
-        self._waiting: asyncio.Future[None] | None = None
-        self._ended = False
-
-    async def next(self) -> Snapshot | None:
-        """The newest state of a task that it has not handed out, the one that waits longest first. None: it is over.
-
-        It is over once all of its tasks are (terminal, or deleted), unless it stays; and once the engine ends.
-        """
-        while not self.pending:
-            if self._ended or not (self._open or self.stays):
-                return None
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-        return self.pending.pop(next(iter(self.pending)))
-
-    def close(self) -> None:
-        """Hear no more. Safe to call twice."""
-        self._home.forget(self)
-        self.end()
-
-    # -- what the snapshots say to it ----------------------------------------------------------------------------------
-
-    @property
-    def open(self) -> Iterable[str]:
-        """Its tasks that may change yet."""
-        return self._open
-
-    def accept(self, snapshot: Snapshot) -> None:
-        """Listen to one task more, and begin with how it stands."""
-        self.accepted = (*self.accepted, snapshot.task.id)
-        self._open.add(snapshot.task.id)
-        self.put(snapshot)
-
-    def put(self, snapshot: Snapshot) -> None:
-        """Hand this out next, in place of an older state of the same task."""
-        self.pending[snapshot.task.id] = snapshot
-        if snapshot.task.status.terminal:
-            self._open.discard(snapshot.task.id)
-        self._wake()
-
-    def lose(self, task_id: str) -> None:
-        """Hear that there is no such task any more."""
-        self._open.discard(task_id)
-        self._wake()
-
-    def end(self) -> None:
-        """Be over, once what is pending is handed out."""
-        self._ended = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-
 class Snapshots:
     """All subscriptions of one process. Its `notify` is a store's listener; `keep_up` has to run.
 
     Store and bounds are asked for each time, since both may be set after the program was put together.
     """
 
-    def __init__(self, store: Callable[[], Clients], bounds: Callable[[], Bounds]) -> None:
+    def __init__(
+        self, store: Callable[[], Clients], bounds: Callable[[], Bounds], clock: Callable[[], float] = perf_counter
+    ) -> None:
         self._store = store
         self._bounds = bounds
+        self._clock = clock
         self._closed = True
         self._subscriptions: set[Subscription] = set()
         self._of_owner: Counter[Owner] = Counter()
         self._watched: dict[str, _Watched] = {}
+        self._registered = 0
+        """Their readers in all, each counted once for each of its tasks."""
         self._dirty: dict[str, None] = {}
         """Which of them have changed since they were read, in the order of the hints."""
         self._doubtful: dict[str, None] = {}
         """Which of them may have: all, now and then, which takes many reads. Those that did change go first."""
+        self._batch = _BATCH
+        """How many to read at once."""
         self._woken = asyncio.Event()
         self._commits: int | None = None
         self._look_at = 0.0
         self._all_at = 0.0
-        """When, by `perf_counter`, to look for commits of others, and when to ask for all of them in any case."""
+        """When, by the clock, to look for commits of others, and when to ask for all of them in any case."""
 
-    def __len__(self) -> int:
+    @property
+    def subscribed(self) -> int:
         """How many subscriptions are open."""
         return len(self._subscriptions)
 
@@ -209,22 +139,22 @@ class Snapshots:
     # -- who listens ---------------------------------------------------------------------------------------------------
 
     async def subscribe(
-        self, owner: Owner, task_ids: Iterable[str], *, alone: bool = True, stays: bool = False
+        self, owner: Owner, task_ids: Iterable[str], *, counted: bool = True, stays: bool = False
     ) -> Subscription:
         """Listen to those of the tasks that are the owner's; all others are left out, whatever they are.
 
-        `alone`: the owner is one, and bound as such. `stays`: as in `Subscription`.
+        `counted`: its owner has a bound of its own. `stays`: as in `Subscription`.
 
         Raises:
-            LimitExceeded: too many tasks.
-            SubscriptionsFull: too many subscriptions.
+            LimitExceeded: too many tasks of one subscription.
+            SubscriptionsFull: too many subscriptions, or too many tasks of all of them.
             StoreUnavailable: the store is, or the engine has come to its end.
         """
         asked = tuple(dict.fromkeys(task_ids))
         most = self._bounds().limits.subscribed_tasks
         if len(asked) > most:
             raise LimitExceeded(f"A subscription may ask for {most} tasks at most")
-        subscription = self._admit(owner if alone else None, stays=stays)
+        subscription = self._admit(owner if counted else None, stays=stays)
         try:
             for chunk in _chunks(asked, _AT_ONCE):
                 await self._accept(subscription, owner, chunk)
@@ -253,13 +183,22 @@ class Snapshots:
             tasks = await asyncio.gather(*(self._get(owner, task_id) for task_id in task_ids))
             for watched, task in zip(chunk, tasks, strict=True):
                 if task is not None:
-                    _join(subscription, watched, self._take(watched, task))
+                    self._join(subscription, watched, self._take(watched, task))
         finally:
             for watched in chunk:
                 watched.coming -= 1
                 self._tidy(watched)
 
+    def _join(self, subscription: Subscription, watched: _Watched, snapshot: Snapshot) -> None:
+        if not snapshot.task.status.terminal:  # else nothing more will come of it
+            if _is_full(self._registered, self._bounds().subscribed_tasks):
+                raise SubscriptionsFull
+            self._registered += 1
+            watched.readers.add(subscription)
+        subscription.accept(snapshot)
+
     async def _get(self, owner: Owner, task_id: str) -> Task | None:
+        await asyncio.sleep(0)  # a store that reads on the loop would let nobody else have it until all are read
         with suppress(TaskNotFound, TaskExpired):
             return await self._store().get(owner, task_id)
         return None
@@ -285,8 +224,15 @@ class Snapshots:
                 del self._of_owner[subscription.owner]
         for task_id in subscription.open:
             watched = self._watched[task_id]
-            watched.readers.discard(subscription)
+            self._registered -= 1
+            watched.readers.remove(subscription)
             self._tidy(watched)
+
+    def _let_go(self, watched: _Watched) -> None:
+        """Nothing more will come of this task."""
+        self._registered -= len(watched.readers)
+        watched.readers.clear()
+        self._tidy(watched)
 
     def _tidy(self, watched: _Watched) -> None:
         if not watched.readers and not watched.coming:
@@ -310,14 +256,14 @@ class Snapshots:
         while True:
             if not (self._dirty or self._doubtful):
                 await self._wait()
-            if self._watched and perf_counter() >= self._look_at:
+            if self._watched and self._clock() >= self._look_at:
                 self._look()
             if self._dirty or self._doubtful:
                 await asyncio.sleep(await self._read())
 
     async def _wait(self) -> None:
         """Until somebody tells of a change, or it is time to look."""
-        wait = max(0.0, self._look_at - perf_counter()) if self._watched else None
+        wait = max(0.0, self._look_at - self._clock()) if self._watched else None
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await self._woken.wait()
@@ -325,12 +271,13 @@ class Snapshots:
 
     def _look(self) -> None:
         """Find whether all have to be asked for: somebody else has committed, or it is time."""
-        begun = perf_counter()
+        begun = self._clock()
         try:
             commits = self._store().commits_by_others()
         except StoreUnavailable:
-            commits = self._commits  # nobody knows; it will be asked again
-        now = perf_counter()
+            self._look_at = begun + patience.BACKOFF
+            return
+        now = self._clock()
         if commits != self._commits or now >= self._all_at:
             self._commits, self._all_at = commits, now + _BACKSTOP
             self.notify(None)
@@ -338,21 +285,33 @@ class Snapshots:
 
     async def _read(self) -> float:
         """Read again what has changed, and some of what may have. Returns for how many seconds to rest then."""
-        known = {task_id: self._watched[task_id].version for task_id in islice(self._next(), _BATCH)}
+        known = {task_id: self._watched[task_id].version for task_id in islice(self._next(), min(self._batch, _BATCH))}
         hints = len(self._dirty)
         for task_id in known:  # before the read: what changes during it has to be read again
             self._settle(task_id)
-        begun = perf_counter()
-        found = await patience.persist(lambda: self._store().changed(known))
-        took = perf_counter() - begun
+        begun = self._clock()
+        try:
+            found = await self._store().changed(known)
+        except StoreUnavailable:
+            return self._put_off(known)
+        took = self._clock() - begun
+        self._batch = min(_BATCH, 2 * self._batch)
         for task_id, task in found.items():
-            self._tell(task_id, task)
+            # Less than was known before the read: the database was set back. Nobody is shown an older state, so that is
+            # the end of it for all of its readers; they listen anew.
+            self._tell(task_id, None if task is not None and task.version < known[task_id] else task)
         if len(known) <= hints:
             return _BREATH
         # The larger part of them is asked for in vain.
         rest = min(max(_BREATH, _SHARE * took), _LONGEST_REST)
         self._look_at = max(self._look_at, begun + took + rest)
         return rest
+
+    def _put_off(self, task_ids: Iterable[str]) -> float:
+        """Have what could not be read read later. Fewer at once: what is too much for the store will be so again."""
+        self._dirty |= dict.fromkeys(task_id for task_id in task_ids if task_id in self._watched)
+        self._batch = max(1, self._batch // 4)
+        return patience.BACKOFF
 
     def _settle(self, task_id: str) -> None:
         """Nothing is to be read of it, until somebody says so again."""
@@ -373,8 +332,8 @@ class Snapshots:
         else:
             for reader in watched.readers:
                 reader.lose(task_id)
-            watched.readers.clear()
-            self._tidy(watched)
+            watched.snapshot = None  # whoever is about to come begins with what there is now
+            self._let_go(watched)
 
     def _take(self, watched: _Watched, task: Task) -> Snapshot:
         """Show this state to the readers, if it is newer than the last. Returns the newest one."""
@@ -383,16 +342,9 @@ class Snapshots:
             newest = watched.snapshot = Snapshot(task)
             for reader in watched.readers:
                 reader.put(newest)
-            if task.status.terminal:  # nothing more will come of it
-                watched.readers.clear()
-                self._tidy(watched)
+            if task.status.terminal:
+                self._let_go(watched)
         return newest
-
-
-def _join(subscription: Subscription, watched: _Watched, snapshot: Snapshot) -> None:
-    subscription.accept(snapshot)
-    if not snapshot.task.status.terminal:
-        watched.readers.add(subscription)
 
 
 def _is_full(count: int, bound: int | None) -> bool:

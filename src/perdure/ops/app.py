@@ -52,6 +52,7 @@ class Tasks(TasksExtension):
             they are refused, and have to poll. None: no bound.
         owner_subscriptions: the same for one owner; of a server without authentication, whose clients are all one, only
             the bound of all counts.
+        subscribed_tasks: how many tasks they may listen to together, each as often as somebody does. None: no bound.
         limits: how much one task may ask of the store, in characters, bytes and entries.
         lease: how long after this worker's last sign of life others may take over its tasks.
         grace: how long running tasks may go on at a shutdown, before they are handed to others.
@@ -84,6 +85,7 @@ class Tasks(TasksExtension):
         tenant_backlog: int | None = None,
         subscriptions: int | None = 10_000,
         owner_subscriptions: int | None = 1_000,
+        subscribed_tasks: int | None = 100_000,
         limits: Limits | None = None,
         lease: Duration = "30s",
         grace: Duration = "10s",
@@ -104,6 +106,7 @@ class Tasks(TasksExtension):
             tenant_backlog=checks.bound(tenant_backlog, "tenant_backlog"),
             subscriptions=checks.bound(subscriptions, "subscriptions"),
             owner_subscriptions=checks.bound(owner_subscriptions, "owner_subscriptions"),
+            subscribed_tasks=checks.bound(subscribed_tasks, "subscribed_tasks"),
             limits=checks.limits(limits),
             lease_ms=milliseconds(lease, what="lease"),
             grace_ms=milliseconds(grace, what="grace"),

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Guard:
-    """`tools` are the names of the task tools, as they are declared.
+    """The checks. `tools`: the names of the task tools, as they are declared.
 
     `unnamed` counts the requests for a task that came over HTTP without `Mcp-Name`: accepted, since clients leave it
     out, though a load balancer can't route them.

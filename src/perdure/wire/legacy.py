@@ -44,7 +44,7 @@ from perdure.domain.errors import MalformedTaskId, StoreUnavailable, TaskExpired
 from perdure.domain.model import JSON, JSONObject, Owner, Status, Task
 from perdure.engine import patience
 from perdure.engine.runtime import Runtime
-from perdure.engine.snapshots import Subscription
+from perdure.engine.subscription import Subscription
 from perdure.tools.declaration import CALL, TaskTool, in_log, log_failure
 from perdure.tools.kinds import kind_of, unsupported_kind
 
@@ -243,7 +243,7 @@ class Legacy:
     async def _result(self, ctx: RequestContext) -> Wire:
         owner, task_id = self._named(ctx)
         # Without authentication all clients are one owner, and none of them may use up what is there for it.
-        listening = await self._runtime.snapshots.subscribe(owner, [task_id], alone=owner != ANONYMOUS)
+        listening = await self._runtime.snapshots.subscribe(owner, [task_id], counted=owner != ANONYMOUS)
         try:
             waiting = _Waiting(ctx, self._runtime, listening, owner, task_id)
             result = outcome(await while_it_waits(ctx, waiting.end(), self.look_every))

@@ -4,11 +4,11 @@ It lies over the SDK's own handler, which serves the core kinds and knows no `ta
 served here alone. Who asks for both gets one stream: the SDK's handler runs beside ours with a session that hands its
 notifications over, the two acknowledgements become one, and the first that fails or ends is the end of both.
 
-All that a listener has is its `Subscription`, and that is given back however the stream ends: its tasks are over, the
+All that a stream has is its `Subscription`, and that is given back however the stream ends: its tasks are over, the
 server shuts down, the access token expires, the client hangs up (the transport cancels us), or it stops reading.
 
-**A reader that stops reading.** A frame that its transport has not taken within `STALLED` seconds is the last. Over
-stdio there is one pipe for all, and whoever does not read it gets no answer to anything: only the subscription is
+**A client that stops reading.** A frame that its transport has not taken within `FRAME_WITHIN` seconds is the last.
+Over stdio there is one pipe for all, and whoever does not read it gets no answer to anything: only the subscription is
 ended, and the answer waits like all others. Over HTTP the response is this stream's own, and has to go. The SDK gives a
 handler no way to hang up, and an answer, be it a result or an error, would wait in the same queue as the frame that is
 stuck. A handler that ends as cancelled does it: the SDK runs it in a task group, and a child that ends so cancels its
@@ -18,6 +18,7 @@ group, with the task that is stuck in the write. What was written before is the 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -31,6 +32,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     INVALID_PARAMS,
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     SERVER_INFO_META_KEY,
     Notification,
@@ -46,7 +48,7 @@ from perdure.domain import ids
 from perdure.domain.errors import MalformedTaskId
 from perdure.domain.model import JSONObject
 from perdure.engine.runtime import Runtime
-from perdure.engine.snapshots import Snapshot, Subscription
+from perdure.engine.subscription import Snapshot, Subscription
 
 from . import render
 from .capabilities import input_kinds
@@ -54,11 +56,11 @@ from .errors import translated
 from .identity import ANONYMOUS, Identify
 from .models import RequestContext
 
-__all__ = ["STALLED", "Listen"]
+__all__ = ["FRAME_WITHIN", "Listen"]
 
 logger = logging.getLogger(__name__)
 
-STALLED: Final = 30.0
+FRAME_WITHIN: Final = 30.0
 """Seconds that a transport has to take a frame."""
 
 
@@ -67,10 +69,9 @@ class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks
 
 
 class Listen:
-    """Serves the listeners for tasks of one server.
+    """Serves the streams for tasks of one server. `frame_within`: as `FRAME_WITHIN`.
 
     `server_info`: how it presents itself. `check_started`: raises if it was put together without its lifespan.
-    `stalled`: as `STALLED`.
     """
 
     def __init__(
@@ -79,54 +80,56 @@ class Listen:
         identify: Identify,
         server_info: Callable[[], JSONObject],
         check_started: Callable[[], None],
-        *,
-        stalled: float = STALLED,
     ) -> None:
         self._runtime = runtime
         self._identify = identify
         self._server_info = server_info
         self._check_started = check_started
-        self.stalled = stalled
+        self.frame_within = FRAME_WITHIN
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        """Serve one listener.
+        """Serve one stream.
 
         Raises:
-            MCPError: -32602 for parameters that are none, -32000 if too many listen or the server is ending; and what
-                the SDK's handler raises before it has acknowledged.
+            MCPError: -32602 for parameters that are none, -32000 if too many are open or the server is ending, -32600
+                if the access token expired before there was a stream; and what the SDK's handler raises before it has
+                acknowledged.
             ValidationError: the parameters do not fit the core's schema; the SDK makes a -32602 of it.
         """
+        deadline = anyio.current_time() + _life()
         with translated:
             self._check_started()
             task_ids, core = _asked(ctx)
             owner = self._identify(ctx)
             # Without authentication all clients are one owner, and none of them may use up what is there for it.
             subscription = await self._runtime.snapshots.subscribe(
-                owner, task_ids, alone=owner != ANONYMOUS, stays=core is not None
+                owner, task_ids, counted=owner != ANONYMOUS, stays=core is not None
             )
-        stream = _Stream(ctx, subscription, self._server_info(), self.stalled)
         try:
-            with anyio.move_on_after(_life()) as stream.scope:
+            stream = _Stream(ctx, subscription, self._server_info(), self.frame_within)
+            with anyio.CancelScope(deadline=deadline) as stream.scope:
                 await (stream.serve() if core is None else stream.serve_beside(core, call_next))
         finally:
             subscription.close()
         if stream.stalled and ctx.request is not None:
             raise anyio.get_cancelled_exc_class()
+        if not (stream.acknowledged or stream.stalled):
+            raise MCPError(INVALID_REQUEST, "The access token has expired")
         return {"resultType": "complete", "_meta": {**stream.meta, SERVER_INFO_META_KEY: self._server_info()}}
 
 
 class _Stream:
-    """What one listener is sent. `scope` bounds it: whatever cancels that ends the stream."""
+    """One response, frame by frame. `scope` bounds it: whatever cancels that ends the stream."""
 
     scope: anyio.CancelScope
 
     def __init__(
-        self, ctx: RequestContext, subscription: Subscription, server_info: JSONObject, patience: float
+        self, ctx: RequestContext, subscription: Subscription, server_info: JSONObject, frame_within: float
     ) -> None:
         self._ctx = ctx
         self._subscription = subscription
         self._server_info = server_info
-        self._patience = patience
+        self._frame_within = frame_within
         self._kinds = input_kinds(ctx)
         # Every request that comes here has one.
         self._id = cast("RequestId", ctx.request_id)
@@ -151,6 +154,8 @@ class _Stream:
             async with anyio.create_task_group() as group:
 
                 async def begin(honored: Mapping[str, Any]) -> None:
+                    # What was asked for besides may be nothing that anybody here knows.
+                    self._subscription.stays = bool(honored)
                     await self._acknowledge(honored)
                     group.start_soon(self._show_to_the_end)
 
@@ -163,7 +168,6 @@ class _Stream:
                 if self.acknowledged:
                     self.scope.cancel()
                 else:
-                    self._subscription.stays = False
                     await begin({})
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
@@ -187,18 +191,18 @@ class _Stream:
         return {**said, "_meta": self.meta}
 
     async def _acknowledge(self, honored: Mapping[str, Any]) -> None:
-        self.acknowledged = True
         accepted = SubscriptionFilter.model_validate({**honored, "taskIds": [*self._subscription.accepted]})
         params = SubscriptionsAcknowledgedNotificationParams(notifications=accepted, _meta=self.meta)
         await self._send(SubscriptionsAcknowledgedNotification(params=params))
+        self.acknowledged = True
 
     async def _send(self, notification: Notification[Any, Any]) -> None:
         """Hand a frame to the transport; if it does not take it in time, there will be no other."""
-        with anyio.move_on_after(self._patience) as waiting:
+        with anyio.move_on_after(self._frame_within) as waiting:
             # `notifications/tasks` is an extension's, so the SDK's union does not name it.
             await self._ctx.session.send_notification(cast("ServerNotification", notification), self._id)
         if waiting.cancelled_caught:
-            logger.warning("a listener has not read for %g s: its stream is cut off", self._patience)
+            logger.warning("a client has not read its stream for %g s: it is cut off", self._frame_within)
             self.stalled = True
             self.scope.cancel()
 
@@ -265,9 +269,10 @@ def _is_id(text: str) -> bool:
     return True
 
 
-def _life() -> float | None:
-    """Seconds until the access token of this request expires; None without one."""
+def _life() -> float:
+    """Seconds until the access token of this request expires; infinity without one that does."""
     token = get_access_token()
     if token is None or token.expires_at is None:
-        return None
-    return max(0.0, token.expires_at - time.time())
+        return math.inf
+    # The SDK lets a token in throughout the second that it names, so that is part of its life.
+    return max(0.0, token.expires_at + 1 - time.time())

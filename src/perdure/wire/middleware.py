@@ -1,8 +1,8 @@
-"""THE middleware of `Tasks`: what is done with a request before any handler of the server's, and instead of one.
+"""The middleware of `Tasks`: who takes a request before any handler of the server's, or instead of one.
 
-Every request of the server comes by here, so this is a table of who takes which, and nothing else. Checks are the
-guard's; a listener for tasks gets its stream from `listen`, over the SDK's own handler; the tasks of 2025-11-25 are
-those of `legacy`; everything else goes on.
+Every request comes by here, so this says who takes which, and nothing else. Checks are the guard's; streams for tasks
+are those of `listen`, over the SDK's own handler; the tasks of 2025-11-25 are those of `legacy`; everything else goes
+on.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """What the tests of listening work with: snapshots that are kept up, and reading what a subscription hands out."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TypeVar
 
 from perdure.domain.limits import Limits
 from perdure.domain.model import Task
-from perdure.engine.snapshots import Snapshots, Subscription
+from perdure.engine.snapshots import Snapshots
+from perdure.engine.subscription import Subscription
 from perdure.store.base import Store
 from tests.support import PATIENCE
 
@@ -19,14 +21,30 @@ T = TypeVar("T")
 class Bounds:
     subscriptions: int | None = None
     owner_subscriptions: int | None = None
+    subscribed_tasks: int | None = None
     limits: Limits = field(default_factory=Limits)
 
 
+class Hands:
+    """A clock that stands still: nothing is asked for just because time goes by."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+
+
 @asynccontextmanager
-async def listening(store: Store, bounds: Bounds | None = None) -> AsyncGenerator[Snapshots]:
+async def listening(
+    store: Store, bounds: Bounds | None = None, clock: Callable[[], float] = perf_counter
+) -> AsyncGenerator[Snapshots]:
     """The snapshots of a process, kept up inside."""
     within = bounds or Bounds()
-    snapshots = Snapshots(lambda: store, lambda: within)
+    snapshots = Snapshots(lambda: store, lambda: within, clock)
     unsubscribe = store.subscribe(snapshots.notify)
     snapshots.open()
     keeping = asyncio.create_task(snapshots.keep_up())
