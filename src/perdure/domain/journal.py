@@ -82,6 +82,11 @@ class Entry:
         return self.state in (EntryState.DONE, EntryState.FAILED)
 
     @property
+    def retrying(self) -> bool:
+        """Whether it is a step that failed and is to be tried again."""
+        return self.state is EntryState.RETRYING
+
+    @property
     def minds_cancel(self) -> bool:
         """Whether it is external work under way that is to be told if somebody asks the task to stop."""
         told = isinstance(self.value, dict) and self.value.get("tell") is True
@@ -249,11 +254,11 @@ def in_order(place: str) -> list[list[int]]:
 
 
 def repeated(entry: Entry, stands: Entry | None) -> Entry | None:
-    """What stands already, if it speaks of the very try of a step that failed of which `entry` does.
+    """What stands already, if it records the same failed try as `entry`.
 
     A worker that never heard whether its write was committed makes it again; it is one try all the same.
     """
-    if entry.state is not EntryState.RETRYING or stands is None:
+    if not entry.retrying or stands is None:
         return None
     return stands if (stands.state, stands.value) == (entry.state, entry.value) else None
 

@@ -1,11 +1,11 @@
-"""What only reads: tasks found by their ids and keys, what they have on record, and what there is to run."""
+"""What only reads: tasks found by their ids, keys and owners, what they have on record, and what there is to run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 
@@ -33,11 +33,15 @@ __all__ = [
     "journals",
     "loads",
     "open_questions",
+    "page",
     "questions_of",
     "recall",
     "sessions",
     "with_questions",
 ]
+
+_NEWEST: Final = 2**63 - 1
+"""No task's number is as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,12 @@ async def recall(access: Access, owner: Owner, key: str, digest: str | None) -> 
     if row[0] != digest:
         raise IdempotencyKeyReused
     return with_questions(row[1:])
+
+
+async def page(access: Access, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
+    before = _NEWEST if after is None else after
+    found = await access.connection.fetch(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit)
+    return tuple(rows.owned(owner, row) for row in found)
 
 
 async def open_questions(access: Access, sought: Sought) -> tuple[InputRequest, ...]:

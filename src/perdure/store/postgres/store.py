@@ -139,7 +139,7 @@ class PostgresStore:
     async def page(self, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
         if not is_plain(owner.tenant, owner.principal):
             return ()
-        return await self._read(lambda access: watching.page(access, owner, after, limit), self._looks)
+        return await self._read(lambda access: finding.page(access, owner, after, limit), self._looks)
 
     # -- what workers ask ----------------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class PostgresStore:
             assert task is not None  # noqa: S101 - it has a run
             return verbs.record(task, run, entry, wake_in_ms, note, now)
 
-        looked_at = frozenset({entry.place} if entry.state is EntryState.RETRYING else ())
+        looked_at = frozenset({entry.place} if entry.retrying else ())
         return await self._lanes.do(self._held, Held(act, looked_at, claim=claim))
 
     async def report(self, claim: Claim, message: str) -> None:

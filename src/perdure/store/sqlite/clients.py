@@ -1,8 +1,9 @@
-"""What clients ask: tasks made, found again, answered and cancelled (see `shared` for how a verb works)."""
+"""What clients ask: tasks made, found again, listed, answered and cancelled (see `shared` for how a verb works)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from perdure.domain import inputs, lifecycle, policy, timeline
 from perdure.domain.errors import IdempotencyKeyReused
@@ -13,7 +14,10 @@ from perdure.store.codec import encode
 from . import shared, sql
 from .writer import Transaction
 
-__all__ = ["answer", "create", "open_questions", "recall", "request_cancel"]
+__all__ = ["answer", "create", "open_questions", "page", "recall", "request_cancel"]
+
+_NEWEST: Final = 2**63 - 1
+"""No task's number is as large."""
 
 
 def create(tx: Transaction, new: NewTask, values: tuple[object, ...], now: int) -> Task:
@@ -45,6 +49,11 @@ def recall(tx: Transaction, owner: Owner, key: str, digest: str | None) -> Task 
     if stands_for != digest:
         raise IdempotencyKeyReused
     return shared.with_questions(tx, rows.owned(owner, columns))
+
+
+def page(tx: Transaction, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
+    before = _NEWEST if after is None else after
+    return tuple(rows.owned(owner, row) for row in tx.all(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit))
 
 
 def open_questions(tx: Transaction, owner: Owner, task_id: str, now: int) -> tuple[InputRequest, ...]:

@@ -123,7 +123,7 @@ class SQLiteStore:
     async def page(self, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
         if not is_plain(owner.tenant, owner.principal):
             return ()
-        return self._read(lambda reader: watching.page(reader, owner, after, limit))
+        return self._read(lambda reader: clients.page(reader, owner, after, limit))
 
     # -- what workers ask ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What those who watch tasks ask: which of them have changed, which an owner has, and whether others have written.
+"""What those who watch tasks ask: which of them have changed, and whether others have written.
 
 Who else writes to the file tells us nothing, so we have to look, and often, on the event loop. SQLite says of each
 connection whether others have committed (`PRAGMA data_version`). To the one that reads, our own writer is another: it
@@ -10,19 +10,14 @@ loop must not wait for a commit. So the answer is there when the next one asks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
-from perdure.domain.model import Owner, Task
-from perdure.store import rows
+from perdure.domain.model import Task
 from perdure.store.codec import encode
 
 from . import shared, sql
 from .writer import Transaction, Writer
 
-__all__ = ["Others", "changed", "page"]
-
-_NEWEST: Final = 2**63 - 1
-"""No task's number is as large."""
+__all__ = ["Others", "changed"]
 
 
 class Others:
@@ -52,8 +47,3 @@ def changed(tx: Transaction, known: Mapping[str, int]) -> dict[str, Task | None]
 
 def _now(tx: Transaction, task_id: str) -> Task:
     return shared.with_questions(tx, shared.by_id(tx, task_id))
-
-
-def page(tx: Transaction, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
-    before = _NEWEST if after is None else after
-    return tuple(rows.owned(owner, row) for row in tx.all(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit))

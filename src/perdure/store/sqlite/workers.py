@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from perdure.domain import inputs, lifecycle, policy, waiting
 from perdure.domain.inputs import Questions
-from perdure.domain.journal import Entry, EntryState, Journal, Waits, repeated, undone
+from perdure.domain.journal import Entry, Journal, Waits, repeated, undone
 from perdure.domain.model import JSON, Claim, Outcome, Task
 from perdure.domain.timeline import Event, EventKind
 from perdure.store import rows
@@ -39,7 +39,7 @@ def record(
 
 def _standing(tx: Transaction, seq: int, entry: Entry) -> Entry | None:
     """What is there in the place of `entry`, where that matters."""
-    return _entries(tx, seq, {entry.place}).get(entry.place) if entry.state is EntryState.RETRYING else None
+    return _entries(tx, seq, {entry.place}).get(entry.place) if entry.retrying else None
 
 
 def report(tx: Transaction, claim: Claim, message: str, now: int) -> None:
