@@ -16,7 +16,7 @@ from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
 
 from perdure import Limits
-from perdure.domain.model import Cancelled, Claim
+from perdure.domain.model import Cancelled, Claim, Demand
 from tests.support import PATIENCE, eventually
 from tests.wire.envelopes import JSON, headers
 from tests.wire.listening import claimed, listen_request, listeners, listening, refused
@@ -158,12 +158,13 @@ async def test_a_foreign_task_is_left_out_as_an_unknown_one_is(tmp_path: Path, t
         async with listening(ada, his, hers) as stream:
             assert await stream.begun() == [hers]
             await stream.snapshot()
-            await up.store.report(await claimed(up, "gated"), "whose?")
-            await bob.cancel(his)
-            await ada.cancel(hers)
-            await up.tasks.assembly.runtime.store.take_over()
-            shown = [await stream.snapshot()]
-        assert {task["taskId"] for task in shown} == {hers}
+            session = await up.store.open_session(3_600_000, {})
+            claims = await up.store.claim(session.id, [Demand("tools/call:gated", 2)], 2)
+            held = {claim.task.id: claim for claim in claims}
+            await up.store.report(held[his], "his")
+            await up.store.report(held[hers], "hers")
+            shown = await stream.snapshot()
+        assert (shown["taskId"], shown["statusMessage"]) == (hers, "hers")
         async with listening(ada, his) as nothing, listening(ada, "tsk_" + "a" * 32) as unknown:
             assert await nothing.begun() == await unknown.begun() == []
             assert await nothing.ends() == await unknown.ends() == []
@@ -186,6 +187,7 @@ async def test_a_stream_ends_no_later_than_its_token(tmp_path: Path, tools: Tool
 async def test_a_token_is_good_for_a_stream_in_its_last_second_too(tmp_path: Path, tools: Tools) -> None:
     async with guarded(tmp_path, tools) as up:
         task_id = await up.client.bearing("ada").start("gated")
+        await eventually(lambda: time.time() % 1 < 0.5, "no second begins")
         async with listening(up.client.bearing("ada 0"), task_id) as stream:
             assert await stream.begun() == [task_id]
 
@@ -196,6 +198,7 @@ async def test_a_token_that_expires_before_there_is_a_stream_gets_none(
     async with guarded(tmp_path, tools) as up:
         ada = up.client.bearing("ada")
         task_id = await ada.start("gated")
+        await eventually(lambda: time.time() % 1 < 0.5, "no second begins")
         store, expired = up.tasks.assembly.runtime.store, int(time.time()) + 2
         get = store.get
 

@@ -7,7 +7,7 @@ them, unless the listener has hung up before; and it ends when all of its tasks 
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,7 +184,7 @@ class World:
         await self._until(lambda: all(each.ended and each.is_up_to_date() for each in self.live), "some never ended")
         await eventually(lambda: listeners(self.scene) == 0, "streams are still open")
 
-    async def _until(self, holds: "JSON", what: str) -> None:
+    async def _until(self, holds: Callable[[], bool], what: str) -> None:
         def failed() -> bool:
             return any(each.reading is not None and each.reading.done() and not each.ended for each in self.live)
 

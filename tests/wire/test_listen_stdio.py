@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import pytest
@@ -100,7 +100,7 @@ def _of(client: Duplex, since: int, method: str) -> list[JSON]:
     return [message["params"] for message in client.heard[since:] if message.get("method") == method]
 
 
-async def _until(client: Duplex, holds: "JSON") -> None:
+async def _until(client: Duplex, holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not holds():
             await client.request("server/discover")

@@ -312,6 +312,7 @@ class _Waiting:
         finally:
             asking.cancel()
             changing.cancel()
+            await asyncio.gather(asking, changing, return_exceptions=True)
 
     async def _take(self, task: Task, key: str, response: JSON) -> Task:
         async def take() -> Task:

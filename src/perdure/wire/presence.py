@@ -39,3 +39,4 @@ async def while_it_waits(ctx: RequestContext, answering: Coroutine[Any, Any, T],
         return answer.result()
     finally:
         answer.cancel()
+        await asyncio.gather(answer, return_exceptions=True)
