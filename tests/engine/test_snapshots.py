@@ -32,10 +32,18 @@ async def snapshots(gated: Rigged, hands: Hands) -> AsyncIterator[Snapshots]:
         yield snapshots
 
 
-async def settled(snapshots: Snapshots, rigged: Rigged) -> None:
+async def settled(rigged: Rigged) -> None:
     """Once everything was read that is read because somebody has begun to listen."""
-    await eventually(lambda: "changed" in rigged.calls, "nothing was read at the beginning")
     rigged.calls.clear()
+    rigged.miss()
+    await eventually(lambda: "changed" in rigged.calls, "nothing was read")
+    rigged.calls.clear()
+
+
+async def watching_another(snapshots: Snapshots, rigged: Rigged) -> None:
+    """Somebody listens to another task, so that the next who reads is who begins to."""
+    await snapshots.subscribe(ADA, [(await rigged.create(new_task())).id])
+    await settled(rigged)
 
 
 # -- how it begins -----------------------------------------------------------------------------------------------------
@@ -87,7 +95,8 @@ async def test_a_change_between_the_first_look_and_the_answer_is_not_missed(
     snapshots: Snapshots, gated: Rigged
 ) -> None:
     claim = await running(gated)
-    gate = gated.gate_after("get")
+    await watching_another(snapshots, gated)
+    gate = gated.gate_after("changed")
     subscribing = asyncio.create_task(snapshots.subscribe(ADA, [claim.task.id]))
     await gate.reached()
     await gated.report(claim, "meanwhile")
@@ -101,7 +110,8 @@ async def test_a_first_look_that_comes_late_shows_nothing_older_than_others_have
 ) -> None:
     claim = await running(gated)
     early = await snapshots.subscribe(ADA, [claim.task.id])
-    gate = gated.gate_after("get")
+    await settled(gated)
+    gate = gated.gate_after("changed")
     subscribing = asyncio.create_task(snapshots.subscribe(ADA, [claim.task.id]))
     await gate.reached()
     await gated.report(claim, "meanwhile")
@@ -111,13 +121,14 @@ async def test_a_first_look_that_comes_late_shows_nothing_older_than_others_have
 
 
 def _says(subscription: Subscription, message: str) -> bool:
-    return any(snapshot.task.message == message for snapshot in subscription.pending.values())
+    return any(news.task.message == message for news in subscription.pending.values())
 
 
 async def test_a_task_that_ends_during_the_first_look_is_shown_as_it_ended(snapshots: Snapshots, gated: Rigged) -> None:
     claim = await running(gated)
     early = await snapshots.subscribe(ADA, [claim.task.id])
-    gate = gated.gate_after("get")
+    await settled(gated)
+    gate = gated.gate_after("changed")
     subscribing = asyncio.create_task(snapshots.subscribe(ADA, [claim.task.id]))
     await gate.reached()
     await gated.finish(claim, DONE)
@@ -168,7 +179,7 @@ async def test_whoever_waits_longest_is_next(snapshots: Snapshots, gated: Rigged
 async def test_versions_only_grow_whatever_order_the_reads_come_back_in(snapshots: Snapshots, gated: Rigged) -> None:
     claim = await running(gated)
     subscription = await snapshots.subscribe(ADA, [claim.task.id])
-    await settled(snapshots, gated)
+    await settled(gated)
     gate = gated.gate_after("changed")
     await gated.report(claim, "one")
     await gate.reached()
@@ -218,7 +229,7 @@ async def test_a_burst_wakes_a_waiting_reader_once_and_loses_nothing(snapshots: 
 async def test_a_change_is_read_once_however_many_listen(snapshots: Snapshots, gated: Rigged) -> None:
     claim = await running(gated)
     subscriptions = [await snapshots.subscribe(ADA, [claim.task.id]) for _ in range(50)]
-    await settled(snapshots, gated)
+    await settled(gated)
     for subscription in subscriptions:
         await seen(subscription)
     await gated.report(claim, "once")
@@ -230,7 +241,7 @@ async def test_a_change_is_read_once_however_many_listen(snapshots: Snapshots, g
 async def test_what_changes_during_a_read_is_in_the_next_all_of_it(snapshots: Snapshots, gated: Rigged) -> None:
     claims = [await running(gated) for _ in range(10)]
     subscription = await snapshots.subscribe(ADA, [claim.task.id for claim in claims])
-    await settled(snapshots, gated)
+    await settled(gated)
     gate = gated.gate_before("changed")
     await gated.report(claims[0], "new")
     await gate.reached()
@@ -246,7 +257,7 @@ async def test_nobody_listens_nothing_is_read(snapshots: Snapshots, gated: Rigge
     watched = await running(gated)
     (await snapshots.subscribe(ADA, [claim.task.id])).close()
     subscription = await snapshots.subscribe(ADA, [watched.task.id])
-    await settled(snapshots, gated)
+    await settled(gated)
     await gated.report(claim, "unheard")
     await gated.report(watched, "heard")
     await eventually(lambda: _says(subscription, "heard"), "it never came")
@@ -259,13 +270,13 @@ async def test_nobody_listens_nothing_is_read(snapshots: Snapshots, gated: Rigge
     again = await snapshots.subscribe(ADA, [claim.task.id])
     await gated.report(claim, "heard")
     await eventually(lambda: _says(again, "heard"), "it never came")
-    assert gated.calls.count("changed") == 2
+    assert gated.calls.count("changed") == 3, "one for the change, one to begin, one for the next"
 
 
 async def test_many_are_read_in_batches(snapshots: Snapshots, gated: Rigged, monkeypatch: pytest.MonkeyPatch) -> None:
     claims = [await running(gated) for _ in range(5)]
     subscription = await snapshots.subscribe(ADA, [claim.task.id for claim in claims])
-    await settled(snapshots, gated)
+    await settled(gated)
     monkeypatch.setattr("perdure.engine.snapshots._BATCH", 2)
     gated.silent = True
     for claim in claims:
@@ -278,7 +289,7 @@ async def test_many_are_read_in_batches(snapshots: Snapshots, gated: Rigged, mon
 async def test_many_are_looked_up_some_at_a_time(
     snapshots: Snapshots, gated: Rigged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.engine.snapshots._AT_ONCE", 2)
+    monkeypatch.setattr("perdure.engine.snapshots._BATCH", 2)
     tasks = [await gated.create(new_task()) for _ in range(5)]
     subscription = await snapshots.subscribe(ADA, [task.id for task in tasks])
     assert await pending(subscription) == tasks
@@ -289,7 +300,7 @@ async def test_a_change_that_somebody_tells_of_does_not_wait_for_a_sweep(
 ) -> None:
     claims = [await running(gated) for _ in range(6)]
     subscription = await snapshots.subscribe(ADA, [claim.task.id for claim in claims])
-    await settled(snapshots, gated)
+    await settled(gated)
     monkeypatch.setattr("perdure.engine.snapshots._BATCH", 2)
     gates = [gated.gate_before("changed") for _ in range(3)]
     gated.miss()
@@ -308,7 +319,7 @@ async def test_while_changes_come_without_a_pause_those_that_nobody_tells_of_are
 ) -> None:
     loud, quiet = await running(gated), await running(gated)
     subscription = await snapshots.subscribe(ADA, [loud.task.id, quiet.task.id])
-    await settled(snapshots, gated)
+    await settled(gated)
     change = Change(loud.task.id, loud.seq, Status.WORKING)
 
     async def again() -> None:
@@ -330,7 +341,7 @@ async def test_while_changes_come_without_a_pause_those_that_nobody_tells_of_are
 async def test_where_changes_may_have_been_missed_all_are_read(snapshots: Snapshots, gated: Rigged) -> None:
     claims = [await running(gated) for _ in range(2)]
     subscription = await snapshots.subscribe(ADA, [claim.task.id for claim in claims])
-    await settled(snapshots, gated)
+    await settled(gated)
     await pending(subscription)
     gated.silent = True
     for claim in claims:
@@ -345,7 +356,7 @@ async def test_what_has_changed_is_read_before_what_may_have(
 ) -> None:
     claims = [await running(gated) for _ in range(3)]
     subscription = await snapshots.subscribe(ADA, [claim.task.id for claim in claims])
-    await settled(snapshots, gated)
+    await settled(gated)
     await pending(subscription)
     monkeypatch.setattr("perdure.engine.snapshots._BATCH", 1)
     gated.silent = True
@@ -382,32 +393,6 @@ async def test_what_another_process_commits_is_found(two_processes: tuple[Store,
         assert [task.status for task in await rest(subscription)] == [Status.COMPLETED]
 
 
-async def test_what_is_too_much_for_the_store_at_once_is_read_in_parts(
-    snapshots: Snapshots, gated: Rigged, impatient: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    impatient(0.001)
-    claims = [await running(gated) for _ in range(9)]
-    subscription = await snapshots.subscribe(ADA, [claim.task.id for claim in claims])
-    await settled(snapshots, gated)
-    monkeypatch.setattr("perdure.engine.snapshots._BATCH", 8)
-    really, sizes = gated.changed, list[int]()
-
-    async def changed(known: Mapping[str, int]) -> Mapping[str, Task | None]:
-        sizes.append(len(known))
-        if len(known) > 1:
-            raise StoreUnavailable
-        return await really(known)
-
-    monkeypatch.setattr(gated, "changed", changed)
-    gated.silent = True
-    for claim in claims:
-        await gated.report(claim, "new")
-    gated.miss()
-    await eventually(lambda: all(each.task.message == "new" for each in subscription.pending.values()), "some are old")
-    assert max(sizes) == 8
-    assert sizes.count(1) >= len(claims)
-
-
 async def test_a_store_that_is_away_costs_time_only(
     snapshots: Snapshots,
     gated: Rigged,
@@ -418,7 +403,7 @@ async def test_a_store_that_is_away_costs_time_only(
     impatient(PATIENCE)
     claim = await running(gated)
     subscription = await snapshots.subscribe(ADA, [claim.task.id])
-    await settled(snapshots, gated)
+    await settled(gated)
     await seen(subscription)
     gated.fail("changed", 3)
     monkeypatch.setattr(gated, "commits_by_others", _away)
@@ -468,7 +453,7 @@ async def test_a_task_that_is_deleted_counts_as_over(
     deleted = await running(gated, new_task(ttl_ms=1000))
     others = [await running(gated)] if also else []
     subscription = await snapshots.subscribe(ADA, [claim.task.id for claim in (deleted, *others)])
-    await settled(snapshots, gated)
+    await settled(gated)
     await several(subscription, 1 + len(others))
     gated.silent = True
     await _deleted(gated, clock)
@@ -487,7 +472,7 @@ async def test_whoever_waits_for_a_task_that_is_deleted_hears_that_it_is_over(
 ) -> None:
     claim = await running(gated, new_task(ttl_ms=1000))
     subscription = await snapshots.subscribe(ADA, [claim.task.id])
-    await settled(snapshots, gated)
+    await settled(gated)
     await seen(subscription)
     waiting = asyncio.create_task(subscription.next())
     gated.silent = True
@@ -500,7 +485,8 @@ async def test_a_task_that_is_deleted_while_somebody_comes_is_left_out(
     snapshots: Snapshots, gated: Rigged, clock: VirtualClock
 ) -> None:
     claim = await running(gated, new_task(ttl_ms=1000))
-    gate = gated.gate_before("get")
+    await watching_another(snapshots, gated)
+    gate = gated.gate_before("changed")
     subscribing = asyncio.create_task(snapshots.subscribe(ADA, [claim.task.id]))
     await gate.reached()
     await _deleted(gated, clock)
@@ -509,7 +495,7 @@ async def test_a_task_that_is_deleted_while_somebody_comes_is_left_out(
     await eventually(lambda: "changed" in gated.calls, "it was not asked for")
     gate.open()
     assert (await subscribing).accepted == ()
-    assert not snapshots.watched
+    assert claim.task.id not in snapshots.watched
 
 
 async def test_whoever_has_seen_what_a_database_that_was_set_back_has_lost_hears_that_it_is_over(
@@ -519,21 +505,22 @@ async def test_whoever_has_seen_what_a_database_that_was_set_back_has_lost_hears
     stands = await gated.get(ADA, claim.task.id)
     lost = replace(stands, version=stands.version + 2, message="lost")
 
-    async def before(*_: object) -> Task:
-        return lost
+    async def before(*_: object) -> Mapping[str, Task]:
+        return {lost.id: lost}
 
+    await watching_another(snapshots, gated)
     with monkeypatch.context() as patched:
-        patched.setattr(gated, "get", before)
+        patched.setattr(gated, "changed", before)
         early = await snapshots.subscribe(ADA, [lost.id])
     assert await seen(early) == lost
-    gate = gated.gate_before("get")
+    gate = gated.gate_before("changed")
     subscribing = asyncio.create_task(snapshots.subscribe(ADA, [lost.id]))
     await gate.reached()
     await gated.finish(claim, DONE)
     assert await now(early.next()) is None
     gate.open()
     assert [task.status for task in await rest(await subscribing)] == [Status.COMPLETED]
-    assert not snapshots.watched
+    assert lost.id not in snapshots.watched
 
 
 async def _deleted(store: Rigged, clock: VirtualClock) -> None:
@@ -572,7 +559,7 @@ async def test_whoever_waits_for_one_that_is_closed_hears_that_it_is_over(snapsh
 async def test_what_was_read_for_one_that_has_gone_is_dropped(snapshots: Snapshots, gated: Rigged) -> None:
     claim = await running(gated)
     subscription = await snapshots.subscribe(ADA, [claim.task.id])
-    await settled(snapshots, gated)
+    await settled(gated)
     gate = gated.gate_before("changed")
     await gated.report(claim, "too late")
     await gate.reached()
@@ -601,7 +588,8 @@ async def test_the_engines_end_is_the_end_of_all_once_they_have_read_what_was_th
 
 async def test_whoever_comes_while_the_engine_ends_is_ended_too(snapshots: Snapshots, gated: Rigged) -> None:
     task = await gated.create(new_task())
-    gate = gated.gate_before("get")
+    await watching_another(snapshots, gated)
+    gate = gated.gate_before("changed")
     subscribing = asyncio.create_task(snapshots.subscribe(ADA, [task.id]))
     await gate.reached()
     snapshots.close()
@@ -674,14 +662,15 @@ async def test_past_the_bound_of_all_tasks_nobody_is_taken_and_those_that_are_ov
 
 
 async def test_one_that_could_not_begin_takes_no_place(snapshots: Snapshots, gated: Rigged) -> None:
+    await watching_another(snapshots, gated)
     tasks = [await gated.create(new_task()) for _ in range(2)]
-    gated.fail("get", 1)
+    gated.fail("changed", 1)
     with pytest.raises(StoreUnavailable):
         await snapshots.subscribe(ADA, [task.id for task in tasks])
-    gate = gated.gate_before("get")
+    gate = gated.gate_before("changed")
     subscribing = asyncio.create_task(snapshots.subscribe(ADA, [task.id for task in tasks]))
     await gate.reached()
     subscribing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await subscribing
-    assert (snapshots.subscribed, len(snapshots.watched)) == (0, 0)
+    assert (snapshots.subscribed, len(snapshots.watched)) == (1, 1)

@@ -178,6 +178,26 @@ async def test_who_hangs_up_while_waiting_leaves_nothing_behind_and_the_task_alo
     assert (await old.request("tasks/result", {"taskId": task_id})).text == "accept True"
 
 
+async def test_who_hangs_up_before_anybody_looks_is_missed_too(scene: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = scene.tasks.assembly.runtime
+    old, task_id = await begun(scene, "ask")
+    changed, first_look, hung_up = runtime.store.changed, asyncio.Event(), asyncio.Event()
+
+    async def held_up(known: Any) -> Any:
+        first_look.set()
+        await hung_up.wait()
+        return await changed(known)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime.store, "changed", held_up)
+        waiting = asyncio.create_task(old.request("tasks/result", {"taskId": task_id}))
+        await first_look.wait()
+        waiting.cancel()
+        await asyncio.sleep(0.1)  # until the server has heard of it
+        hung_up.set()
+    await eventually(lambda: runtime.snapshots.subscribed == 0, "somebody still waits")
+
+
 async def test_who_hangs_up_while_being_asked_first_leaves_nothing_behind_and_makes_no_task(scene: Stage) -> None:
     before = len(dict(scene.dump())["task"])
     old = Old(scene, "2025-11-25", {"elicitation": {}})

@@ -200,13 +200,13 @@ async def test_a_token_that_expires_before_there_is_a_stream_gets_none(
         task_id = await ada.start("gated")
         await eventually(lambda: time.time() % 1 < 0.5, "no second begins")
         store, expired = up.tasks.assembly.runtime.store, int(time.time()) + 2
-        get = store.get
+        changed = store.changed
 
-        async def late(*named: Any) -> Any:
+        async def late(known: Any) -> Any:
             await eventually(lambda: time.time() > expired, "time stands still")
-            return await get(*named)
+            return await changed(known)
 
-        monkeypatch.setattr(store, "get", late)
+        monkeypatch.setattr(store, "changed", late)
         reply = await refused(up.client.bearing("ada 0"), listen_request([task_id]))
         assert reply.error == {"code": -32600, "message": "The access token has expired"}
 

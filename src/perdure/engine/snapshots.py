@@ -1,8 +1,9 @@
-"""Who listens to which tasks, and what they are told: the newest state of each, read once for all of them.
+"""Who listens to which tasks, and what they are told: how each stands now, read once for all of them.
 
-A change is a hint that says which task to look at. Whoever listens for it is not asked: a task is read again once per
-process, however many listen, and one read takes all tasks that have changed since the last. What comes of it is a
-snapshot, which all of its readers share, with whatever they make of it. Nobody listens, nothing is read.
+A change is a hint that says which task to look at. Whoever listens for it is not asked: a task is looked at again once
+per process, however many listen, and one look takes all tasks that have changed since the last. It reads how they stand
+and no more (a result may take megabytes); the rest is read when a reader comes for it, once for all who do (`news`).
+They share what comes of that, and whatever they make of it. Nobody listens, nothing is read.
 
 Level-triggered, as the hub is. A reader is handed the newest state of a task that it has not had, whenever it comes for
 one: what it missed is folded, its versions only grow, and one that comes slowly, or never, holds up nobody and fills
@@ -34,14 +35,13 @@ from perdure.domain.model import Change, Owner, Task
 from perdure.store.base import Clients
 
 from . import patience
-from .subscription import Snapshot, Subscription
+from .news import News
+from .subscription import Subscription
 
 __all__ = ["Bounds", "Snapshots"]
 
 _BATCH: Final = 500
 """Tasks in one read, at most."""
-_AT_ONCE: Final = 50
-"""Tasks of a new subscription that are looked up side by side."""
 _BREATH: Final = 0.005
 """Seconds between two reads. The first change after a while is read at once; in a burst each read takes a few."""
 _BACKSTOP: Final = 2.0
@@ -73,17 +73,17 @@ class Bounds(Protocol):
 class _Watched:
     """A task that somebody listens to. `coming`: how many more are about to, and look at it for the first time."""
 
-    __slots__ = ("coming", "id", "readers", "snapshot")
+    __slots__ = ("coming", "id", "news", "readers")
 
     def __init__(self, task_id: str) -> None:
         self.id = task_id
-        self.snapshot: Snapshot | None = None
+        self.news: News | None = None
         self.readers: set[Subscription] = set()
         self.coming = 0
 
     @property
     def version(self) -> int:
-        return 0 if self.snapshot is None else self.snapshot.task.version
+        return 0 if self.news is None else self.news.task.version
 
 
 class Snapshots:
@@ -108,8 +108,6 @@ class Snapshots:
         """Which of them have changed since they were read, in the order of the hints."""
         self._doubtful: dict[str, None] = {}
         """Which of them may have: all, now and then, which takes many reads. Those that did change go first."""
-        self._batch = _BATCH
-        """How many to read at once."""
         self._woken = asyncio.Event()
         self._commits: int | None = None
         self._look_at = 0.0
@@ -156,7 +154,7 @@ class Snapshots:
             raise LimitExceeded(f"A subscription may ask for {most} tasks at most")
         subscription = self._admit(owner if counted else None, stays=stays)
         try:
-            for chunk in _chunks(asked, _AT_ONCE):
+            for chunk in _chunks(asked, _BATCH):
                 await self._accept(subscription, owner, chunk)
         except BaseException:
             subscription.close()
@@ -180,28 +178,24 @@ class Snapshots:
     async def _accept(self, subscription: Subscription, owner: Owner, task_ids: list[str]) -> None:
         chunk = [self._expect(task_id) for task_id in task_ids]
         try:
-            tasks = await asyncio.gather(*(self._get(owner, task_id) for task_id in task_ids))
-            for watched, task in zip(chunk, tasks, strict=True):
-                if task is not None:
+            await asyncio.sleep(0)  # a store that reads on the loop would let nobody else have it until all are read
+            found = await self._store().changed(dict.fromkeys(task_ids, 0))
+            for watched in chunk:
+                task = found[watched.id]
+                if task is not None and task.owner == owner:
                     self._join(subscription, watched, self._take(watched, task))
         finally:
             for watched in chunk:
                 watched.coming -= 1
                 self._tidy(watched)
 
-    def _join(self, subscription: Subscription, watched: _Watched, snapshot: Snapshot) -> None:
-        if not snapshot.task.status.terminal:  # else nothing more will come of it
+    def _join(self, subscription: Subscription, watched: _Watched, news: News) -> None:
+        if not news.task.status.terminal:  # else nothing more will come of it
             if _is_full(self._registered, self._bounds().subscribed_tasks):
                 raise SubscriptionsFull
             self._registered += 1
             watched.readers.add(subscription)
-        subscription.accept(snapshot)
-
-    async def _get(self, owner: Owner, task_id: str) -> Task | None:
-        await asyncio.sleep(0)  # a store that reads on the loop would let nobody else have it until all are read
-        with suppress(TaskNotFound, TaskExpired):
-            return await self._store().get(owner, task_id)
-        return None
+        subscription.accept(news)
 
     def _expect(self, task_id: str) -> _Watched:
         """What is kept of a task from before somebody looks at it on."""
@@ -285,7 +279,7 @@ class Snapshots:
 
     async def _read(self) -> float:
         """Read again what has changed, and some of what may have. Returns for how many seconds to rest then."""
-        known = {task_id: self._watched[task_id].version for task_id in islice(self._next(), min(self._batch, _BATCH))}
+        known = {task_id: self._watched[task_id].version for task_id in islice(self._next(), _BATCH)}
         hints = len(self._dirty)
         for task_id in known:  # before the read: what changes during it has to be read again
             self._settle(task_id)
@@ -293,9 +287,9 @@ class Snapshots:
         try:
             found = await self._store().changed(known)
         except StoreUnavailable:
-            return self._put_off(known)
+            self._dirty |= dict.fromkeys(task_id for task_id in known if task_id in self._watched)
+            return patience.BACKOFF
         took = self._clock() - begun
-        self._batch = min(_BATCH, 2 * self._batch)
         for task_id, task in found.items():
             # Less than was known before the read: the database was set back. Nobody is shown an older state, so that is
             # the end of it for all of its readers; they listen anew.
@@ -306,12 +300,6 @@ class Snapshots:
         rest = min(max(_BREATH, _SHARE * took), _LONGEST_REST)
         self._look_at = max(self._look_at, begun + took + rest)
         return rest
-
-    def _put_off(self, task_ids: Iterable[str]) -> float:
-        """Have what could not be read read later. Fewer at once: what is too much for the store will be so again."""
-        self._dirty |= dict.fromkeys(task_id for task_id in task_ids if task_id in self._watched)
-        self._batch = max(1, self._batch // 4)
-        return patience.BACKOFF
 
     def _settle(self, task_id: str) -> None:
         """Nothing is to be read of it, until somebody says so again."""
@@ -332,19 +320,24 @@ class Snapshots:
         else:
             for reader in watched.readers:
                 reader.lose(task_id)
-            watched.snapshot = None  # whoever is about to come begins with what there is now
+            watched.news = None  # whoever is about to come begins with what there is now
             self._let_go(watched)
 
-    def _take(self, watched: _Watched, task: Task) -> Snapshot:
-        """Show this state to the readers, if it is newer than the last. Returns the newest one."""
-        newest = watched.snapshot
+    def _take(self, watched: _Watched, task: Task) -> News:
+        """Tell the readers, if this is newer than what they know. Returns the newest there is."""
+        newest = watched.news
         if newest is None or task.version > newest.task.version:
-            newest = watched.snapshot = Snapshot(task)
+            newest = watched.news = News(task, self._get)
             for reader in watched.readers:
                 reader.put(newest)
             if task.status.terminal:
                 self._let_go(watched)
         return newest
+
+    async def _get(self, task: Task) -> Task | None:
+        with suppress(TaskNotFound, TaskExpired):
+            return await self._store().get(task.owner, task.id)
+        return None
 
 
 def _is_full(count: int, bound: int | None) -> bool:

@@ -1,18 +1,22 @@
 """What one client asked to hear of, and what it has not been handed yet. Who fills it, and from what, is `snapshots`'.
 
-Nothing here waits but the reader. There is one slot for each task, so that whoever comes slowly, or never, holds the
-newest states at most.
+Nothing here waits but the reader. There is one slot for each task, with the news of how it stands and nothing large, so
+that whoever comes slowly, or never, holds little.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
-from perdure.domain.model import Owner, Task
+from perdure.domain.errors import StoreUnavailable
+from perdure.domain.model import Owner
 
-__all__ = ["Home", "Snapshot", "Subscription"]
+from . import patience
+from .news import News, Snapshot
+
+__all__ = ["Home", "Subscription"]
 
 
 class Home(Protocol):
@@ -21,16 +25,6 @@ class Home(Protocol):
     def forget(self, subscription: Subscription) -> None:
         """Give back what is held for it. Safe to call twice."""
         ...
-
-
-class Snapshot:
-    """A task as it was at one version. `made`: what its readers made of it, by what for, so that it is made once."""
-
-    __slots__ = ("made", "task")
-
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.made: dict[frozenset[str], Any] = {}
 
 
 class Subscription:
@@ -47,23 +41,55 @@ class Subscription:
         self.accepted: tuple[str, ...] = ()
         self.owner = owner
         self.stays = stays
+        self.pending: dict[str, News] = {}
         self._home = home
-        self._open: set[str] = set()
-        self.pending: dict[str, Snapshot] = {}
+        self._open: dict[str, int] = {}
+        """Its tasks that may change yet, with the version of each that was handed out last."""
         self._waiting: asyncio.Future[None] | None = None
         self._ended = False
 
     async def next(self) -> Snapshot | None:
         """The newest state of a task that it has not handed out, the one that waits longest first. None: it is over.
 
-        It is over once all of its tasks are (terminal, or deleted), unless it stays; and once the engine ends.
+        It is over once all of its tasks are (terminal, or deleted), unless it stays; and once the engine ends. While
+        the store is unavailable this waits. Whoever cancels it loses nothing.
         """
+        while await self._something():
+            task_id, news = next(iter(self.pending.items()))
+            try:
+                snapshot = await news.snapshot()
+            except StoreUnavailable:
+                if self._ended:
+                    return None
+                self.pending[task_id] = self.pending.pop(task_id)  # another one may be small enough for a slow store
+                await asyncio.wait({self._event()}, timeout=patience.BACKOFF)
+                continue
+            self._settle(task_id, news, snapshot)
+            if snapshot is not None:
+                return snapshot
+        return None
+
+    async def _something(self) -> bool:
+        """Wait until there is something to hand out; whether there is, or will never be."""
         while not self.pending:
             if self._ended or not (self._open or self.stays):
-                return None
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-        return self.pending.pop(next(iter(self.pending)))
+                return False
+            await self._event()
+        return True
+
+    def _event(self) -> asyncio.Future[None]:
+        """Done as soon as something happens."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        return self._waiting
+
+    def _settle(self, task_id: str, news: News, snapshot: Snapshot | None) -> None:
+        """What was read for `news` is about to be handed out. What has come meanwhile stays, if it is newer."""
+        newest = self.pending.pop(task_id)
+        version = 0 if snapshot is None else snapshot.task.version
+        if newest is not news and newest.task.version > version:
+            self.pending[task_id] = newest
+        if task_id in self._open:
+            self._open[task_id] = max(self._open[task_id], version)
 
     def close(self) -> None:
         """Hear no more. Safe to call twice."""
@@ -77,22 +103,24 @@ class Subscription:
         """Its tasks that may change yet."""
         return self._open
 
-    def accept(self, snapshot: Snapshot) -> None:
+    def accept(self, news: News) -> None:
         """Listen to one task more, and begin with how it stands."""
-        self.accepted = (*self.accepted, snapshot.task.id)
-        self._open.add(snapshot.task.id)
-        self.put(snapshot)
+        self.accepted = (*self.accepted, news.task.id)
+        self._open[news.task.id] = 0
+        self.put(news)
 
-    def put(self, snapshot: Snapshot) -> None:
-        """Hand this out next, in place of an older state of the same task."""
-        self.pending[snapshot.task.id] = snapshot
-        if snapshot.task.status.terminal:
-            self._open.discard(snapshot.task.id)
+    def put(self, news: News) -> None:
+        """Hand this out next, in place of older news of the same task; unless the reader was ahead of it."""
+        task = news.task
+        if task.version > self._open[task.id]:
+            self.pending[task.id] = news
+        if task.status.terminal:
+            del self._open[task.id]
         self._wake()
 
     def lose(self, task_id: str) -> None:
         """Hear that there is no such task any more."""
-        self._open.discard(task_id)
+        self._open.pop(task_id, None)
         self._wake()
 
     def end(self) -> None:

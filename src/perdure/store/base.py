@@ -144,8 +144,8 @@ class Clients(Protocol):
     async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
         """Of the tasks that `known` names, with a version each: those of another version, as they are now.
 
-        As `get` has them, with their outstanding inputs. None for one that is gone, or never was. Whoever's they are:
-        the caller has made sure that they may be shown. What has not changed costs no more than a look at its version.
+        They say how the tasks stand, as in `page`. None for one that is gone, or never was. Whoever's they are: it is
+        the caller who makes sure that they may be shown. What has not changed costs no more than a look at its version.
         """
         ...
 

@@ -28,6 +28,7 @@ __all__ = [
     "LISTED",
     "OPERATION",
     "OWNED",
+    "STANDING",
     "TASK",
     "entries",
     "entry",
@@ -56,6 +57,9 @@ LISTED: Final = OWNED.replace("result, error", "NULL, NULL")
 
 TASK: Final = f"tenant, principal, {OWNED}"
 """The columns of a task, as `task` reads them."""
+
+STANDING: Final = f"tenant, principal, {LISTED}"
+"""The same of a task that is one of many."""
 
 OPERATION: Final = "method, name, params, handler_version, accepts"
 """The columns of its operation, as `operation` reads them."""

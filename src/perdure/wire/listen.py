@@ -47,8 +47,9 @@ from mcp_types import (
 from perdure.domain import ids
 from perdure.domain.errors import MalformedTaskId
 from perdure.domain.model import JSONObject
+from perdure.engine.news import Snapshot
 from perdure.engine.runtime import Runtime
-from perdure.engine.subscription import Snapshot, Subscription
+from perdure.engine.subscription import Subscription
 
 from . import render
 from .capabilities import input_kinds
@@ -177,10 +178,17 @@ class _Stream:
         self.scope.cancel()
 
     async def _show(self) -> None:
-        while (snapshot := await self._subscription.next()) is not None:
-            await self._send(
-                TaskNotification.model_construct(method="notifications/tasks", params=self._said(snapshot))
-            )
+        while await self._show_next():
+            pass
+
+    async def _show_next(self) -> bool:
+        """Show one state; False: there is none to come. It is no longer held then, however long the next one takes."""
+        snapshot = await self._subscription.next()
+        if snapshot is None:
+            return False
+        said = self._said(snapshot)
+        await self._send(TaskNotification.model_construct(method="notifications/tasks", params=said))
+        return True
 
     def _said(self, snapshot: Snapshot) -> dict[str, Any]:
         # Only what is asked depends on who asks.

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
+from starlette.requests import Request
 
 from .models import RequestContext
 
@@ -23,20 +24,29 @@ T = TypeVar("T")
 async def while_it_waits(ctx: RequestContext, answering: Coroutine[Any, Any, T], look_every: float) -> T:
     """What `answering` comes to, unless the client hangs up before; seen within `look_every` seconds.
 
-    Over pipes the connection's end cancels us. An HTTP request that is over by now is answered elsewhere (the SSE
-    transport), so nothing is to be seen of that.
-
     Raises:
         MCPError: it hung up. Nobody reads this.
     """
-    http = ctx.request
+    watched = _awaited(ctx)
     answer = asyncio.create_task(answering)
     try:
-        watched = http is not None and ctx.close_sse_stream is None and not await http.is_disconnected()
-        while not (await asyncio.wait({answer}, timeout=look_every if watched else None))[0]:
-            if http is not None and await http.is_disconnected():
+        while not (await asyncio.wait({answer}, timeout=None if watched is None else look_every))[0]:
+            if watched is not None and await watched.is_disconnected():
                 raise MCPError(INVALID_REQUEST, "The client hung up")
         return answer.result()
     finally:
         answer.cancel()
         await asyncio.gather(answer, return_exceptions=True)
+
+
+def _awaited(ctx: RequestContext) -> Request | None:
+    """The HTTP request whose response is the answer, if it has to be there for that.
+
+    Over pipes there is none, and the connection's end cancels us. With an `event_store` the client may come back. And
+    in the transport from before Streamable HTTP, whose requests name their session in the query, the answer goes over
+    another response: each request is over at once.
+    """
+    http: Request | None = ctx.request
+    if http is None or ctx.close_sse_stream is not None or "session_id" in http.query_params:
+        return None
+    return http

@@ -91,8 +91,8 @@ class MemoryStore:
 
     async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
         found = {task_id: self._t.ids.get(task_id) for task_id in known}
-        tasks = {task_id: record and record.task for task_id, record in found.items()}
-        return deepcopy({id_: task for id_, task in tasks.items() if task is None or task.version != known[id_]})
+        tasks = {task_id: record and _standing(record.task) for task_id, record in found.items()}
+        return {id_: task for id_, task in tasks.items() if task is None or task.version != known[id_]}
 
     def commits_by_others(self) -> int | None:
         return None
@@ -101,7 +101,7 @@ class MemoryStore:
         tasks = [record.task for record in self._t.records.values() if record.task.owner == owner]
         tasks = [task for task in tasks if after is None or task.seq < after]
         newest = sorted(tasks, key=lambda task: task.seq, reverse=True)[:limit]
-        return tuple(replace(task, result=None, error=None, inputs=()) for task in newest)
+        return tuple(_standing(task) for task in newest)
 
     # -- what workers ask ----------------------------------------------------------------------------------------------
 
@@ -338,3 +338,8 @@ def _expiry(record: Kept) -> tuple[int, int]:
 def _expired(task: Task, now: int) -> bool:
     expires_at = policy.expires_at(task.created_at, task.ttl_ms)
     return expires_at is not None and expires_at <= now
+
+
+def _standing(task: Task) -> Task:
+    """How it stands, without what may be large."""
+    return replace(task, result=None, error=None, inputs=())

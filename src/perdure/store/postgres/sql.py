@@ -24,6 +24,7 @@ from perdure.store import rows
 
 _TASK: Final = rows.TASK
 _LISTED: Final = rows.LISTED
+_STANDING: Final = rows.STANDING
 _OPERATION: Final = rows.OPERATION
 # The time at which a row is given out; and the time of the statement, in a query of its own: only what stays the same
 # from row to row is something that an index can be searched for.
@@ -83,14 +84,11 @@ SELECT idem_digest, CASE WHEN status = 'input_required' THEN (
            FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
 FROM perdure.task WHERE tenant = $1 AND principal = $2 AND idem_key = $3"""  # noqa: S608
 
-# index: task_id_key, then input_pkey. As TASK_FIND, of those whose version is not the one that is known; of one that is
-# gone nothing but the name.
+# index: task_id_key. Those whose version is not the one that is known; of one that is gone nothing but the name.
 TASK_CHANGED: Final = f"""
-SELECT known_id, CASE WHEN status = 'input_required' THEN (
-           SELECT json_agg(json_build_array({_INPUT}) ORDER BY position)::text
-           FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
+SELECT known_id, found.*
 FROM unnest($1::text[], $2::bigint[]) AS known (known_id, known_version)
-LEFT JOIN LATERAL (SELECT {_TASK} FROM perdure.task WHERE id = known_id OFFSET 0) AS found ON true
+LEFT JOIN LATERAL (SELECT {_STANDING} FROM perdure.task WHERE id = known_id OFFSET 0) AS found ON true
 WHERE version IS DISTINCT FROM known_version"""  # noqa: S608
 
 # index: task_owned. Written as the index has it.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from perdure.domain.model import Task
+from perdure.store import rows
 
-from . import finding, sql
+from . import sql
 from .access import Access
 
 __all__ = ["changed"]
@@ -14,4 +15,4 @@ __all__ = ["changed"]
 
 async def changed(access: Access, known: Mapping[str, int]) -> dict[str, Task | None]:
     found = await access.connection.fetch(sql.TASK_CHANGED, list(known), list(known.values()))
-    return {row[0]: None if row["seq"] is None else finding.with_questions(row[1:]) for row in found}
+    return {row[0]: None if row["seq"] is None else rows.task(row[1:]) for row in found}

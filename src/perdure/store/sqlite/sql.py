@@ -13,6 +13,7 @@ from perdure.store import rows
 _TASK: Final = rows.TASK
 _OWNED: Final = rows.OWNED
 _LISTED: Final = rows.LISTED
+_STANDING: Final = rows.STANDING
 _OPERATION: Final = rows.OPERATION
 # Runs that may be claimed at once, and those that wait for an instant. Written as the indexes have it: SQLite uses a
 # partial index only where the statement repeats its condition.
@@ -40,6 +41,9 @@ TASK_BY_ID: Final = f"SELECT {_TASK} FROM task WHERE id = ?"  # noqa: S608
 
 # index: sqlite_autoindex_task_1 (id)
 TASK_VERSIONS: Final = "SELECT id, version FROM task WHERE id IN (SELECT value FROM json_each(?))"
+
+# index: sqlite_autoindex_task_1 (id)
+TASK_STANDING: Final = f"SELECT {_STANDING} FROM task WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 
 # index: task_owned
 TASK_PAGE: Final = f"""

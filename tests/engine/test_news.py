@@ -1,0 +1,241 @@
+"""What may be large is read when a reader comes for it: once for all who do, and held no longer than they hold it."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from perdure.domain.model import Owner, Status, Task
+from perdure.engine.news import News, Snapshot
+from perdure.engine.snapshots import Snapshots
+from perdure.engine.subscription import Subscription
+from tests.engine.rigged import Rigged
+from tests.engine.subscribing import Hands, listening, now, rest, seen
+from tests.store.support import ADA, DONE, NAME, VirtualClock, asks, new_task, running
+from tests.support import PATIENCE, eventually
+
+
+@pytest.fixture
+async def snapshots(gated: Rigged) -> AsyncIterator[Snapshots]:
+    async with listening(gated, clock=Hands()) as snapshots:
+        yield snapshots
+
+
+async def finished(rigged: Rigged, count: int = 1) -> list[str]:
+    """Tasks that are over, with results."""
+    claims = [await running(rigged) for _ in range(count)]
+    for claim in claims:
+        await rigged.finish(claim, DONE)
+    return [claim.task.id for claim in claims]
+
+
+def held() -> int:
+    """How many snapshots there are in memory."""
+    gc.collect()
+    return sum(isinstance(each, Snapshot) for each in gc.get_objects())
+
+
+# -- when it is read ---------------------------------------------------------------------------------------------------
+
+
+async def test_nobody_reads_a_result_before_its_turn_and_nobody_holds_it_after(
+    snapshots: Snapshots, gated: Rigged
+) -> None:
+    ids = await finished(gated, 20)
+    before = held()
+    subscription = await snapshots.subscribe(ADA, ids)
+    assert (gated.calls.count("get"), held()) == (0, before)
+    for count in range(1, 21):
+        assert (await seen(subscription)).result == DONE.result
+        assert (gated.calls.count("get"), held()) == (count, before)
+    assert await now(subscription.next()) is None
+
+
+async def test_what_says_no_more_than_how_it_stands_is_not_read_again(snapshots: Snapshots, gated: Rigged) -> None:
+    claim, ended = await running(gated), await gated.create(new_task())
+    await gated.request_cancel(ADA, ended.id)
+    subscription = await snapshots.subscribe(ADA, [claim.task.id, ended.id])
+    assert [(await seen(subscription)).status for _ in range(2)] == [Status.WORKING, Status.CANCELLED]
+    await gated.report(claim, "halfway")
+    assert (await seen(subscription)).message == "halfway"
+    assert "get" not in gated.calls
+
+
+async def test_all_who_wait_for_a_result_share_one_read(snapshots: Snapshots, gated: Rigged) -> None:
+    claim = await running(gated)
+    subscriptions = [await snapshots.subscribe(ADA, [claim.task.id]) for _ in range(50)]
+    for subscription in subscriptions:
+        await seen(subscription)
+    readers = [asyncio.create_task(subscription.next()) for subscription in subscriptions]
+    await asyncio.sleep(0)
+    await gated.finish(claim, DONE)
+    handed = await now(asyncio.gather(*readers))
+    assert (len({id(snapshot) for snapshot in handed}), gated.calls.count("get")) == (1, 1)
+    first = handed[0]
+    assert first is not None
+    late = await snapshots.subscribe(ADA, [claim.task.id])
+    assert (await seen(late)) == first.task
+
+
+async def test_whoever_comes_while_another_holds_it_gets_that_one(snapshots: Snapshots, gated: Rigged) -> None:
+    claim = await running(gated)
+    first, second = [await snapshots.subscribe(ADA, [claim.task.id]) for _ in range(2)]
+    for each in (first, second):
+        await seen(each)
+    await gated.finish(claim, DONE)
+    one = await now(first.next())
+    assert await now(second.next()) is one
+    assert gated.calls.count("get") == 1
+
+
+# -- what may happen meanwhile -----------------------------------------------------------------------------------------
+
+
+async def test_a_reader_that_gives_up_loses_nothing_and_those_who_wait_with_it_read(
+    snapshots: Snapshots, gated: Rigged
+) -> None:
+    (task_id,) = await finished(gated)
+    watched = News((await gated.changed({task_id: 0}))[task_id] or pytest.fail("gone"), _reading(gated))
+    gate = gated.gate_before("get")
+    first = asyncio.create_task(watched.snapshot())
+    await gate.reached()
+    second = asyncio.create_task(watched.snapshot())
+    await asyncio.sleep(0)
+    first.cancel()
+    snapshot = await now(second)
+    assert snapshot is not None
+    assert snapshot.task.result == DONE.result
+
+    subscription = await snapshots.subscribe(ADA, [task_id])
+    gate = gated.gate_before("get")
+    reader = asyncio.create_task(subscription.next())
+    await gate.reached()
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert (await seen(subscription)).result == DONE.result
+
+
+async def test_one_that_waits_with_others_and_gives_up_leaves_them_waiting(gated: Rigged) -> None:
+    (task_id,) = await finished(gated)
+    watched = News((await gated.changed({task_id: 0}))[task_id] or pytest.fail("gone"), _reading(gated))
+    gate = gated.gate_before("get")
+    first = asyncio.create_task(watched.snapshot())
+    await gate.reached()
+    second = asyncio.create_task(watched.snapshot())
+    await asyncio.sleep(0)
+    second.cancel()
+    gate.open()
+    assert await now(first) is not None
+    assert gated.calls.count("get") == 1
+
+
+def _reading(rigged: Rigged) -> Callable[[Task], Awaitable[Task | None]]:
+    async def read(task: Task) -> Task | None:
+        return await rigged.get(task.owner, task.id)
+
+    return read
+
+
+async def test_a_read_that_shows_more_than_was_told_is_not_shown_twice(snapshots: Snapshots, gated: Rigged) -> None:
+    claim = await running(gated)
+    subscription = await snapshots.subscribe(ADA, [claim.task.id])
+    await seen(subscription)
+    await gated.park(claim, asks(name=NAME))
+    await eventually(lambda: bool(subscription.pending), "nothing came of it")
+    gate = gated.gate_before("changed")
+    await gated.answer(ADA, claim.task.id, {"name": "Ada"})
+    await gate.reached()
+    ahead = await seen(subscription)
+    assert (ahead.status, ahead) == (Status.WORKING, await gated.get(ADA, claim.task.id))
+    gate.open()
+    await gated.request_cancel(ADA, claim.task.id)
+    assert [task.status for task in await rest(subscription)] == [Status.CANCELLED]
+
+
+async def test_a_reader_that_is_ahead_of_the_end_hears_that_it_is_over(snapshots: Snapshots, gated: Rigged) -> None:
+    claim = await running(gated)
+    subscription = await snapshots.subscribe(ADA, [claim.task.id])
+    await seen(subscription)
+    await gated.park(claim, asks(name=NAME))
+    await eventually(lambda: bool(subscription.pending), "nothing came of it")
+    gate = gated.gate_before("changed")
+    await gated.request_cancel(ADA, claim.task.id)
+    await gate.reached()
+    assert (await seen(subscription)).status is Status.CANCELLED
+    ending = asyncio.create_task(subscription.next())
+    await asyncio.sleep(0)
+    gate.open()
+    assert await now(ending) is None
+
+
+async def test_what_comes_during_a_read_is_handed_out_after_it(snapshots: Snapshots, gated: Rigged) -> None:
+    claim = await running(gated)
+    subscription = await snapshots.subscribe(ADA, [claim.task.id])
+    await seen(subscription)
+    await gated.park(claim, asks(name=NAME))
+    gate = gated.gate_after("get")
+    reader = asyncio.create_task(subscription.next())
+    await gate.reached()
+    await gated.answer(ADA, claim.task.id, {"name": "Ada"})
+    await eventually(lambda: _version(subscription) == 3, "it was not heard of")
+    gate.open()
+    first = await now(reader)
+    assert first is not None
+    assert [first.task.status, (await seen(subscription)).status] == [Status.INPUT_REQUIRED, Status.WORKING]
+
+
+def _version(subscription: Subscription) -> int:
+    return max(news.task.version for news in subscription.pending.values())
+
+
+async def test_a_task_that_is_gone_when_it_is_read_is_not_shown(
+    snapshots: Snapshots, gated: Rigged, clock: VirtualClock
+) -> None:
+    claim = await running(gated, new_task(ttl_ms=1000))
+    await gated.finish(claim, DONE)
+    subscription = await snapshots.subscribe(ADA, [claim.task.id])
+    clock.advance(1000)
+    assert await gated.purge(10, linger_ms=0, tombstone_ms=60_000) == 1
+    assert await now(subscription.next()) is None
+
+
+async def test_what_a_database_that_was_set_back_has_lost_is_not_shown(
+    snapshots: Snapshots, gated: Rigged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (task_id,) = await finished(gated)
+    subscription = await snapshots.subscribe(ADA, [task_id])
+    whole = await gated.get(ADA, task_id)
+
+    async def older(owner: Owner, task_id: str) -> Task:
+        return replace(whole, version=whole.version - 1)
+
+    monkeypatch.setattr(gated, "get", older)
+    assert await now(subscription.next()) is None
+
+
+# -- a store that is away ----------------------------------------------------------------------------------------------
+
+
+async def test_what_can_not_be_read_lets_others_go_first_and_comes_later(
+    snapshots: Snapshots, gated: Rigged, impatient: Callable[[float], None]
+) -> None:
+    impatient(0.01)
+    first, second = await finished(gated, 2)
+    subscription = await snapshots.subscribe(ADA, [first, second])
+    gated.fail("get", 1)
+    assert [task.id for task in await rest(subscription)] == [second, first]
+
+
+async def test_who_waits_for_a_store_that_is_away_hears_of_the_end(
+    snapshots: Snapshots, gated: Rigged, impatient: Callable[[float], None]
+) -> None:
+    impatient(PATIENCE)
+    subscription = await snapshots.subscribe(ADA, await finished(gated))
+    gated.fail("get", 1000)
+    reader = asyncio.create_task(subscription.next())
+    await eventually(lambda: gated.calls.count("get") > 2, "nobody tries again")
+    snapshots.close()
+    assert await now(reader) is None
