@@ -22,7 +22,7 @@ from tests.engine.rigged import Rigged
 from tests.engine.subscribing import now, rest, seen
 from tests.engine.support import claim_as_another, done, ended, handlers, status
 from tests.store.support import ADA, VirtualClock, new_task
-from tests.support import eventually
+from tests.support import PATIENCE, eventually
 
 QUICK = Options(grace_ms=1, poll_ms=20)
 
@@ -301,3 +301,40 @@ async def test_a_store_that_can_not_be_opened_is_closed_and_may_be_tried_again(t
     (tmp_path / "none").mkdir()
     async with runtime.connected() as store:
         assert await store.sessions() == ()
+
+
+# -- those who listen, when the input ends -----------------------------------------------------------------------------
+
+
+async def test_another_thread_ends_those_who_listen_and_waits_until_they_are_through(rigged: Rigged) -> None:
+    task = await rigged.create(new_task())
+    engine = Runtime(rigged, {}, Options(worker=False))
+    async with engine.running():
+        subscription = await engine.snapshots.subscribe(ADA, [task.id])
+
+        async def read() -> None:
+            await rest(subscription)
+            subscription.close()
+
+        reading = asyncio.create_task(read())
+        await asyncio.to_thread(engine.end_subscriptions, PATIENCE)
+        assert (reading.done(), engine.snapshots.subscribed) == (True, 0)
+        with pytest.raises(StoreUnavailable):
+            await engine.snapshots.subscribe(ADA, [task.id])
+
+
+async def test_it_does_not_wait_for_one_who_does_not_read(rigged: Rigged) -> None:
+    engine = Runtime(rigged, {}, Options(worker=False))
+    async with engine.running():
+        subscription = await engine.snapshots.subscribe(ADA, [(await rigged.create(new_task())).id])
+        await asyncio.to_thread(engine.end_subscriptions, 0.01)
+        assert engine.snapshots.subscribed == 1
+        subscription.close()
+
+
+async def test_there_is_nobody_to_end_before_it_runs_and_after(rigged: Rigged) -> None:
+    engine = Runtime(rigged, {}, Options(worker=False))
+    engine.end_subscriptions(PATIENCE)
+    async with engine.running():
+        pass
+    engine.end_subscriptions(PATIENCE)

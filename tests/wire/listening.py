@@ -274,6 +274,15 @@ class Duplex(Piped):
             if not listener.judge.over:
                 await self.give_up(request["id"])
 
+    def hang_up(self) -> None:
+        """End the server's input."""
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+
+    async def read_to_the_end(self) -> None:
+        """Until the server says no more, being over."""
+        await self._reading
+
     async def give_up(self, request_id: JSON) -> None:
         note = envelope("notifications/cancelled", {"requestId": request_id})
         del note["id"]

@@ -147,13 +147,24 @@ async def test_without_an_id_nobody_listens(client: Duplex) -> None:
     assert SUBSCRIPTION not in json.dumps(client.heard[heard:])
 
 
-async def test_a_server_whose_input_ends_ends_with_streams_open(tmp_path: Path) -> None:
-    """`duplex` asserts that it does, and well."""
+@pytest.mark.parametrize("told", [True, False])
+async def test_streams_that_are_open_when_the_server_ends_get_their_result(tmp_path: Path, told: bool) -> None:
+    """Whether it is told to stop or its input ends; `duplex` asserts that it ends well."""
     async with duplex("-m", "tests.wire.child", f"sqlite:///{tmp_path / 'tasks.db'}") as up:
         task_id = await up.start("nap")
         for count in range(3):
             await up.write(json.dumps(listen_request([task_id], id=f"open {count}")).encode())
         await _until(up, lambda: len(_of(up, 0, "notifications/tasks")) == 3)
+        if told:
+            up.child.terminate()
+        else:
+            up.hang_up()
+        async with asyncio.timeout(PATIENCE):
+            await up.read_to_the_end()
+        ends = {message["id"]: message for message in up.heard if str(message.get("id")).startswith("open")}
+        assert {id_: end["result"]["resultType"] for id_, end in ends.items()} == dict.fromkeys(
+            [f"open {count}" for count in range(3)], "complete"
+        )
 
 
 async def test_a_handshake_connection_has_no_such_streams(tmp_path: Path) -> None:

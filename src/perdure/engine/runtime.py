@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -35,6 +36,9 @@ _RESTART_AFTER = 1.0
 """Seconds between the crash of a part of the engine and its next beginning."""
 _MARGIN = 5.0
 """Seconds on top of the grace period after which a shutdown is given up: the leases then do the rest."""
+
+_LAST_WORD = 0.02
+"""Seconds for the result of a stream to be on its way, once its subscription is given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class Runtime:
         self._stopping = False
         self._opening = anyio.Lock()
         self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[Store]:
@@ -108,6 +113,7 @@ class Runtime:
             StoreUnusable: before anything else was started.
         """
         self._stopping = False
+        self._loop = asyncio.get_running_loop()
         async with self.connected() as store:
             unsubscribe = store.subscribe(self._notify)
             self.snapshots.open()
@@ -115,6 +121,7 @@ class Runtime:
                 async with self._serving():
                     yield
             finally:
+                self._loop = None
                 self.snapshots.close()
                 unsubscribe()
 
@@ -146,6 +153,27 @@ class Runtime:
         self.snapshots.close()
         if self._worker is not None:
             self._worker.stop()
+
+    def end_subscriptions(self, within: float) -> None:
+        """End all of them, and wait until those who read them are through, for so many seconds at most.
+
+        From another thread than the loop's.
+        """
+        loop, over = self._loop, threading.Event()
+        if loop is None:
+            return
+
+        def begin() -> None:
+            loop.create_task(self._see_off()).add_done_callback(lambda _: over.set())
+
+        with suppress(RuntimeError):  # it was closed just now
+            loop.call_soon_threadsafe(begin)
+            over.wait(within)
+
+    async def _see_off(self) -> None:
+        self.snapshots.close()
+        await self.snapshots.given_back()
+        await asyncio.sleep(_LAST_WORD)
 
     async def _stop(self, others: list[asyncio.Task[None]], serving: asyncio.Task[None] | None) -> None:
         self.stop_working()

@@ -100,6 +100,8 @@ class Snapshots:
         self._clock = clock
         self._closed = True
         self._subscriptions: set[Subscription] = set()
+        self._nobody = asyncio.Event()
+        self._nobody.set()
         self._of_owner: Counter[Owner] = Counter()
         self._watched: dict[str, _Watched] = {}
         self._registered = 0
@@ -133,6 +135,10 @@ class Snapshots:
         self._closed = True
         for subscription in self._subscriptions:
             subscription.end()
+
+    async def given_back(self) -> None:
+        """Wait until no subscription is open."""
+        await self._nobody.wait()
 
     # -- who listens ---------------------------------------------------------------------------------------------------
 
@@ -173,6 +179,7 @@ class Snapshots:
             self._of_owner[owner] += 1
         subscription = Subscription(self, owner, stays=stays)
         self._subscriptions.add(subscription)
+        self._nobody.clear()
         return subscription
 
     async def _accept(self, subscription: Subscription, owner: Owner, task_ids: list[str]) -> None:
@@ -212,6 +219,8 @@ class Snapshots:
         if subscription not in self._subscriptions:
             return
         self._subscriptions.remove(subscription)
+        if not self._subscriptions:
+            self._nobody.set()
         if subscription.owner is not None:
             self._of_owner[subscription.owner] -= 1
             if not self._of_owner[subscription.owner]:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
 
 import anyio
@@ -28,6 +28,9 @@ from . import checks, stores
 __all__ = ["Assembly", "assembly_of"]
 
 logger = logging.getLogger(__name__)
+
+_PARTING: Final = 1.0
+"""Seconds for the clients of a server over pipes to read that their streams are over."""
 
 
 class Assembly:
@@ -129,6 +132,10 @@ class Assembly:
     def stop_working(self) -> None:
         """Claim no more tasks, ahead of the end: the grace period of those that run begins. On the event loop only."""
         self.runtime.stop_working()
+
+    def end_subscriptions(self) -> None:
+        """End all streams and let their clients know, for a second at most. From another thread than the loop's."""
+        self.runtime.end_subscriptions(_PARTING)
 
     def lend(self, store: Store, state: object) -> Store:
         """Use another store, and another state than the server's lifespan yields, while nothing runs.

@@ -65,13 +65,14 @@ def run(
     if assembly is not None:
         assembly.preflight()
     if stdio:
-        _serve_stdio(app)
+        _serve_stdio(app, assembly)
     else:
         _serve_http(app, assembly, host, port)
 
 
-def _serve_stdio(app: MCPServer[Any]) -> None:
-    with stdin.ends_when_told(), Leaving() as leaving:
+def _serve_stdio(app: MCPServer[Any], assembly: Assembly | None) -> None:
+    last = _nothing if assembly is None else assembly.end_subscriptions
+    with stdin.ends_when_told(last), Leaving() as leaving:
         # Not `app.run`, which would look at the store once more.
         anyio.run(leaving.last, app.run_stdio_async())
 
@@ -100,7 +101,7 @@ def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port:
 
 
 def _nothing() -> None:
-    """There is no worker to tell."""
+    """There is nobody to tell."""
 
 
 def _configure(app: MCPServer[Any], assembly: Assembly | None, **options: Any) -> None:

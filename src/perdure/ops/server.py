@@ -37,7 +37,8 @@ class Server(MCPServer[Any]):
         self.assembly.preflight()
         match transport:
             case "stdio":
-                with stdin.ends_when_told() if threading.current_thread() is threading.main_thread() else nullcontext():
+                main = threading.current_thread() is threading.main_thread()
+                with stdin.ends_when_told(self.assembly.end_subscriptions) if main else nullcontext():
                     super().run("stdio", **kwargs)
             case "streamable-http":
                 self._run_http(ports.bind(host, kwargs.pop("port", 8000)), **kwargs)
