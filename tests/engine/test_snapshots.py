@@ -627,7 +627,7 @@ async def test_an_owner_has_a_bound_of_its_own_and_a_crowd_of_one_name_has_none(
 
 
 async def test_one_subscription_may_ask_for_so_many_tasks_and_no_more(gated: Rigged) -> None:
-    async with listening(gated, Bounds(limits=Limits(subscribed_tasks=2))) as snapshots:
+    async with listening(gated, Bounds(limits=Limits(tasks_per_subscription=2))) as snapshots:
         await snapshots.subscribe(ADA, ["a", "b", "a", "b"])
         with pytest.raises(LimitExceeded, match="2 tasks"):
             await snapshots.subscribe(ADA, ["a", "b", "c"])
@@ -638,11 +638,11 @@ async def test_past_the_bound_of_all_tasks_nobody_is_taken_and_those_that_are_ov
     claims = [await running(gated) for _ in range(3)]
     first, second, third = (claim.task.id for claim in claims)
     async with listening(gated, Bounds(subscribed_tasks=3)) as snapshots:
-        with pytest.raises(SubscriptionsFull):
+        with pytest.raises(LimitExceeded, match="3 unfinished tasks"):
             await snapshots.subscribe(ADA, [first, second, third, (await gated.create(new_task())).id])
         both = await snapshots.subscribe(ADA, [first, second, NOBODYS])
         one = await snapshots.subscribe(ADA, [first])
-        with pytest.raises(SubscriptionsFull):
+        with pytest.raises(SubscriptionsFull, match="tasks"):
             await snapshots.subscribe(ADA, [third])
         assert snapshots.subscribed == 2
         one.close()

@@ -81,7 +81,9 @@ async def test_without_authentication_nobodys_tasks_are_listed_and_everything_el
     assert text(await client.do("get_task_result", task_id=task_id)) == "accept True"
 
 
-async def test_the_adapter_is_off_unless_asked_for(tmp_path: Path) -> None:
+async def test_the_adapter_is_off_unless_asked_for_and_the_log_says_once_who_wants_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with stage(tmp_path, Tools().declare) as up:
         old = Old(up, "2025-11-25", {})
         assert "tasks" not in (await old.shake_hands())["capabilities"]
@@ -89,7 +91,10 @@ async def test_the_adapter_is_off_unless_asked_for(tmp_path: Path) -> None:
         for method in ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel"):
             assert (await old.request(method, {"taskId": UNKNOWN})).code == -32601
         hello: JSON = {"name": "hello", "arguments": {"name": "you"}, "task": {}}
-        assert (await old.request("tools/call", hello)).text == "Hello, you!"
+        assert "legacy=True" not in caplog.text
+        for _ in range(2):
+            assert (await old.request("tools/call", hello)).text == "Hello, you!"
+        assert caplog.text.count("legacy=True") == 1
 
 
 # -- what a tool asks before there is a task ---------------------------------------------------------------------------

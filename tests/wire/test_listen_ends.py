@@ -247,7 +247,7 @@ async def test_a_server_has_so_many_streams_and_no_more(tmp_path: Path, tools: T
 
 
 async def test_one_stream_has_so_many_tasks_and_no_more(tmp_path: Path, tools: Tools) -> None:
-    limits = Limits(subscribed_tasks=2)
+    limits = Limits(tasks_per_subscription=2)
     async with stage(tmp_path, tools.declare, worker=False, limits=limits) as up:
         tasks = [await up.client.start("gated") for _ in range(3)]
         reply = await refused(up.client, listen_request(tasks))

@@ -151,9 +151,9 @@ class SubscriptionsFull(PerdureError):
     `retry_after_ms` is a hint for the caller, in milliseconds.
     """
 
-    def __init__(self, *, retry_after_ms: int = 5000) -> None:
+    def __init__(self, message: str = "Too many subscriptions are open already", *, retry_after_ms: int = 5000) -> None:
         self.retry_after_ms = retry_after_ms
-        super().__init__("Too many subscriptions are open already")
+        super().__init__(message)
 
 
 class IdempotencyKeyReused(PerdureError):

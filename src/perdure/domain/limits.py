@@ -22,7 +22,7 @@ class Limits:
         step_result: bytes that one step's result takes as JSON.
         result: bytes that the result of the whole task takes as JSON.
         idempotency_key: characters in an idempotency key.
-        subscribed_tasks: tasks that one `subscriptions/listen` may ask for.
+        tasks_per_subscription: tasks that one `subscriptions/listen` may ask for.
 
     Raises:
         ConfigurationError: a bound is no whole number, or below 1.
@@ -33,7 +33,7 @@ class Limits:
     step_result: int = 1 << 20
     result: int = 16 << 20
     idempotency_key: int = 200
-    subscribed_tasks: int = 1_000
+    tasks_per_subscription: int = 1_000
 
     def __post_init__(self) -> None:
         for bound in fields(self):

@@ -150,12 +150,12 @@ class Snapshots:
         `counted`: its owner has a bound of its own. `stays`: as in `Subscription`.
 
         Raises:
-            LimitExceeded: too many tasks of one subscription.
+            LimitExceeded: too many tasks for one subscription.
             SubscriptionsFull: too many subscriptions, or too many tasks of all of them.
             StoreUnavailable: the store is, or the engine has come to its end.
         """
         asked = tuple(dict.fromkeys(task_ids))
-        most = self._bounds().limits.subscribed_tasks
+        most = self._bounds().limits.tasks_per_subscription
         if len(asked) > most:
             raise LimitExceeded(f"A subscription may ask for {most} tasks at most")
         subscription = self._admit(owner if counted else None, stays=stays)
@@ -198,8 +198,11 @@ class Snapshots:
 
     def _join(self, subscription: Subscription, watched: _Watched, news: News) -> None:
         if not news.task.status.terminal:  # else nothing more will come of it
-            if _is_full(self._registered, self._bounds().subscribed_tasks):
-                raise SubscriptionsFull
+            bound = self._bounds().subscribed_tasks
+            if _is_full(len(subscription.open), bound):
+                raise LimitExceeded(f"A subscription may ask for {bound} unfinished tasks at most")
+            if _is_full(self._registered, bound):
+                raise SubscriptionsFull("Too many tasks are listened to already")
             self._registered += 1
             watched.readers.add(subscription)
         subscription.accept(news)

@@ -7,7 +7,7 @@ that whoever comes slowly, or never, holds little.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Protocol
 
 from perdure.domain.errors import StoreUnavailable
@@ -99,7 +99,7 @@ class Subscription:
     # -- what the snapshots say to it ----------------------------------------------------------------------------------
 
     @property
-    def open(self) -> Iterable[str]:
+    def open(self) -> Collection[str]:
         """Its tasks that may change yet."""
         return self._open
 

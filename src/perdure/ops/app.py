@@ -48,12 +48,13 @@ class Tasks(TasksExtension):
         backlog: how many tasks may wait to be run, in all; past it calls are refused until there are fewer. Kept give
             or take what other processes create within a quarter of a second. None: no bound.
         tenant_backlog: the same for the tasks of one tenant.
-        subscriptions: how many clients may listen to tasks (`subscriptions/listen`) of this process at once; past it
-            they are refused, and have to poll. None: no bound.
+        subscriptions: how many `subscriptions/listen` for tasks may be open in this process at once; past it others are
+            refused, and have to poll. None: no bound.
         owner_subscriptions: the same for one owner; of a server without authentication, whose clients are all one, only
             the bound of all counts.
-        subscribed_tasks: how many tasks they may listen to together, each as often as somebody does. None: no bound.
-        limits: how much one task may ask of the store, in characters, bytes and entries.
+        subscribed_tasks: for how many unfinished tasks they may be together, each counted as often as somebody listens.
+            None: no bound.
+        limits: how much one task may ask of the store, in characters, bytes and entries, and one request of the server.
         lease: how long after this worker's last sign of life others may take over its tasks.
         grace: how long running tasks may go on at a shutdown, before they are handed to others.
         cleanup: how long a tool that was cancelled, or that ran past its `timeout`, has for its end; then its task ends

@@ -57,7 +57,7 @@ from .inline import outcome
 from .models import RequestContext
 from .presence import while_it_waits
 
-__all__ = ["REVISION", "Legacy"]
+__all__ = ["REVISION", "Legacy", "asks_for_task"]
 
 REVISION: Final = "2025-11-25"
 """The one revision of the protocol that had these tasks."""
@@ -105,7 +105,7 @@ class Legacy:
         """Whether the request is answered here: it concerns tasks, and came over a connection of that revision."""
         if ctx.method not in self._methods or ctx.protocol_version != REVISION or not _shook_hands(ctx):
             return False
-        return ctx.method != CALL or _asks_for_task(ctx) or self._must_be_task(ctx)
+        return ctx.method != CALL or asks_for_task(ctx) or self._must_be_task(ctx)
 
     async def answer(self, ctx: RequestContext) -> Wire:
         """What is answered to a request that this `takes`.
@@ -328,8 +328,9 @@ def _shook_hands(ctx: RequestContext) -> bool:
     return ctx.session.client_params is not None or not ctx.session.can_send_request
 
 
-def _asks_for_task(ctx: RequestContext) -> bool:
-    return (ctx.params or {}).get("task") is not None
+def asks_for_task(ctx: RequestContext) -> bool:
+    """Whether the request is a call that is to become a task of this revision."""
+    return ctx.method == CALL and (ctx.params or {}).get("task") is not None
 
 
 def _kinds(ctx: RequestContext) -> frozenset[str]:

@@ -7,15 +7,19 @@ on.
 
 from __future__ import annotations
 
+import logging
+
 from mcp.server.context import CallNext, HandlerResult
 
 from .capabilities import is_modern
 from .guard import Guard
-from .legacy import Legacy
+from .legacy import Legacy, asks_for_task
 from .listen import Listen
 from .models import LISTEN, RequestContext, names_tasks
 
 __all__ = ["Middleware"]
+
+logger = logging.getLogger(__name__)
 
 
 class Middleware:
@@ -25,6 +29,7 @@ class Middleware:
         self.guard = guard
         self.legacy: Legacy | None = None
         self.listen = listen
+        self._hinted = False
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is not None:
@@ -36,7 +41,15 @@ class Middleware:
         return await call_next(ctx)
 
     async def _handshake(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        if self.legacy is not None and self.legacy.takes(ctx):
+        if self.legacy is None:
+            self._hint(ctx)
+        elif self.legacy.takes(ctx):
             return await self.legacy.answer(ctx)
         self.guard.check_handshake(ctx)
         return await (call_next(ctx) if self.legacy is None else self.legacy.announce(ctx, call_next))
+
+    def _hint(self, ctx: RequestContext) -> None:
+        """Say once what the client can't find out: it hears nothing of the adapter, and waits for the whole call."""
+        if not self._hinted and asks_for_task(ctx):
+            self._hinted = True
+            logger.warning("a client asked for a task of revision 2025-11-25: Tasks(…, legacy=True) would serve it one")
