@@ -1,8 +1,8 @@
 """Puts the examples into the pages that show them, so that a page has its code on a site, on a code host and on disk.
 
-A place is a comment, `<!-- file: examples/NAME.py -->`, and the block of code below it. Every page shows its files
-whole, but the README, which leaves their docstrings out: what those say stands around the block there. Nobody edits
-a block by hand: a test compares each with its file, so no page can show other code than the one that runs.
+A place is a comment, `<!-- file: examples/NAME.py -->` or `.mjs`, and the block of code below it. Every page shows its
+files whole, but the README, which leaves their docstrings out: what those say stands around the block there. Nobody
+edits a block by hand: a test compares each with its file, so no page can show other code than the one that runs.
 
 `python -m docs.include` rewrites the blocks; `make docs` does so first.
 """
@@ -19,7 +19,9 @@ ROOT: Final = Path(__file__).parents[1]
 README: Final = ROOT / "README.md"
 PAGES: Final = (README, *sorted((ROOT / "docs").rglob("*.md")))
 
-_BLOCK = re.compile(r"<!-- file: (?P<path>examples/\w+\.py) -->\n```python\n(?P<code>.*?)```\n", re.DOTALL)
+_BLOCK = re.compile(
+    r"<!-- file: (?P<path>examples/\w+\.(?:py|mjs)) -->\n```(?P<language>python|js)\n(?P<code>.*?)```\n", re.DOTALL
+)
 _DOCSTRING = re.compile(r'""".*?"""\n\n', re.DOTALL)
 
 
@@ -38,7 +40,7 @@ def filled(page: str, *, whole: bool) -> str:
     def block(match: re.Match[str]) -> str:
         code = (ROOT / match["path"]).read_text("utf-8")
         code = code if whole else without_docstring(code)
-        return f"<!-- file: {match['path']} -->\n```python\n{code}```\n"
+        return f"<!-- file: {match['path']} -->\n```{match['language']}\n{code}```\n"
 
     return _BLOCK.sub(block, page)
 

@@ -20,6 +20,7 @@ from mcp.client import Client
 from docs.include import PAGES, README, filled, made, shown, without_docstring
 from perdure import TaskContext
 from tests.acceptance.support import REPORT_SERVER, running
+from tests.clients import printed
 from tests.support import PATIENCE
 from tests.wire.envelopes import NOTHING
 from tests.wire.support import Client as RawClient
@@ -46,9 +47,13 @@ SERVERS = {
     "versions": {"article"},
 }
 """Each server under examples/, and its tools."""
-CLIENTS: Final = {"following", "walkthrough"}
+CLIENTS: Final = {"following", "listening_with_the_sdk", "old_client", "walkthrough"}
+"""Run by `test_clients.py`, but the last, which is run below."""
 TESTS: Final = {"test_my_store", "test_refunds", "test_refunds_on_postgresql", "test_versions"}
 """Run by `test_examples.py`, like what the pages say of the servers; a store's by `testing/test_stores.py`."""
+EXAMPLES: Final = {*SERVERS, *CLIENTS, *TESTS}
+LISTENING: Final = "listening.mjs"
+"""The one that is not Python; `interop/test_typescript.py` runs it."""
 SHELL = re.compile(r"```sh\n(?P<script>.*?)```", re.DOTALL)
 MESSAGE = re.compile(r"^(?P<head>(?:POST|HTTP)[^{]*?)\n\n(?P<body>\{\n.*?^\})$", re.MULTILINE | re.DOTALL)
 PASSING = re.compile(r"tsk_\w{32}|\d{4}-\d\d-\d\dT[\d:.]+Z")
@@ -57,8 +62,8 @@ PASSING = re.compile(r"tsk_\w{32}|\d{4}-\d\d-\d\dT[\d:.]+Z")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_python_block_of_a_page_is_an_example(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert text.count("```python") == text.count("<!-- file:") == len(shown(text))
-    assert {Path(path).stem for path in shown(text)} <= {*SERVERS, *CLIENTS, *TESTS}
+    assert text.count("```python") + text.count("```js\n") == text.count("<!-- file:") == len(shown(text))
+    assert {Path(path).name for path in shown(text)} <= {*(f"{name}.py" for name in EXAMPLES), LISTENING}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -89,7 +94,7 @@ def test_a_page_that_names_no_file_of_ours_is_an_error() -> None:
 
 def test_no_example_is_left_out() -> None:
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert {name for name in examples if not name.startswith("conformance_")} == {*SERVERS, *CLIENTS, *TESTS}
+    assert {name for name in examples if not name.startswith("conformance_")} == EXAMPLES
 
 
 def imported(name: str) -> ModuleType:
@@ -154,46 +159,15 @@ def without_waiting(exchanges: list[Message]) -> list[Message]:
     return [each for pair in pairs if not early.items() <= pair[1][1]["result"].items() for each in pair]
 
 
-async def printed(client: str, port: int) -> str:
-    """What an example of a client prints, against a server on that port."""
-    script = ROOT / f"examples/{client}.py"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, script, "--port", str(port), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    try:
-        async with asyncio.timeout(PATIENCE):
-            output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0, output.decode()
-    return output.decode()
-
-
 async def test_a_first_task_sends_and_gets_what_the_page_shows(tmp_path: Path) -> None:
     """The page shows `_meta` in the first request only, and says so."""
     async with running(REPORT_SERVER, tmp_path) as (server, _):
-        output = await printed("walkthrough", server.port)
+        output = await printed(sys.executable, ROOT / "examples/walkthrough.py", "--port", str(server.port))
     page = (ROOT / "docs/first-task.md").read_text("utf-8")
     assert messages(page)[0] == messages(output)[0]
     shown = messages(page, hide="_meta")
     assert len(shown) == page.count("```http") == 8
     assert shown == without_waiting(messages(output, hide="_meta"))
-
-
-async def test_who_listens_hears_what_the_page_shows(tmp_path: Path) -> None:
-    """States that follow each other closely may come as one, and the page says so."""
-    async with running(REPORT_SERVER, tmp_path) as (server, _):
-        output = await printed("following", server.port)
-    [shown] = re.findall(
-        r"it prints\n\n```\n(.*?)```", (ROOT / "docs/howto/listening.md").read_text("utf-8"), re.DOTALL
-    )
-    heard = [line.rstrip() for line in output.splitlines()]
-    assert heard[0] == shown.splitlines()[0]
-    assert heard[-3:] == shown.splitlines()[-3:]
-    assert set(heard) <= set(shown.splitlines())
-    assert "input_required The outline is ready." in heard
 
 
 SEND = """\

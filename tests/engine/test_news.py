@@ -90,6 +90,40 @@ async def test_whoever_comes_while_another_holds_it_gets_that_one(snapshots: Sna
     assert gated.calls.count("get") == 1
 
 
+async def test_so_many_are_read_at_the_same_time_and_no_more(snapshots: Snapshots, gated: Rigged) -> None:
+    subscriptions = [await snapshots.subscribe(ADA, [task_id]) for task_id in await finished(gated, 10)]
+    gates = [gated.gate_before("get") for _ in range(10)]
+    readers = [asyncio.create_task(subscription.next()) for subscription in subscriptions]
+    for count, gate in enumerate(gates):
+        await gate.reached()
+        await asyncio.sleep(0.001)
+        assert gated.calls.count("get") == min(count + 2, 10)
+        gate.open()
+    assert all(await now(asyncio.gather(*readers)))
+
+
+async def test_those_who_wait_for_a_result_go_on_one_after_the_other_with_the_loop_in_between(
+    snapshots: Snapshots, gated: Rigged
+) -> None:
+    """What each makes of it may take a good part of a second."""
+    (task_id,) = await finished(gated)
+    subscriptions = [await snapshots.subscribe(ADA, [task_id]) for _ in range(20)]
+    passes, seen_in = 0, list[int]()
+
+    async def count() -> None:
+        nonlocal passes
+        while len(seen_in) < 20:
+            passes += 1
+            await asyncio.sleep(0)
+
+    async def read(subscription: Subscription) -> None:
+        assert await subscription.next() is not None
+        seen_in.append(passes)
+
+    await now(asyncio.gather(count(), *map(read, subscriptions)))
+    assert len(set(seen_in)) == 20
+
+
 # -- what may happen meanwhile -----------------------------------------------------------------------------------------
 
 

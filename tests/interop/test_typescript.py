@@ -132,7 +132,7 @@ async def test_the_typescript_client_follows_a_task_to_its_end(tmp_path: Path) -
 
 @pytest.mark.timeout(600)
 async def test_what_the_typescript_client_does_not_know_of_tasks_yet(tmp_path: Path) -> None:
-    """Should a newer version know it, the script can be plainer."""
+    """Should a newer version know it, the script can be plainer, and so can `examples/listening.mjs` and its page."""
     gates = Gates()
     gates.begun.set()
     gates.halfway.set()

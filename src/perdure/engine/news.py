@@ -33,17 +33,18 @@ class Snapshot:
 class News:
     """That a task has come to a version, for all who listen to it.
 
-    `task`: how it stood then, without result, error and questions. `read`: gives all of it, as it is by then; None if
-    it is gone.
+    `task`: how it stood then, without result, error and questions. `in_full`: there was nothing else. `read`: gives all
+    of it, as it is by then; None if it is gone.
     """
 
-    __slots__ = ("_kept", "_read", "_reading", "task")
+    __slots__ = ("_kept", "_read", "_reading", "in_full", "task")
 
     def __init__(self, task: Task, read: Callable[[Task], Awaitable[Task | None]]) -> None:
         self.task = task
         self._read = read
         self._reading: asyncio.Future[Snapshot | None] | None = None
-        snapshot = Snapshot(task) if task.status in _IN_FULL else None
+        self.in_full = task.status in _IN_FULL
+        snapshot = Snapshot(task) if self.in_full else None
         self._kept: Callable[[], Snapshot | None] = lambda: snapshot
 
     async def snapshot(self) -> Snapshot | None:

@@ -42,6 +42,10 @@ __all__ = ["Bounds", "Snapshots"]
 
 _BATCH: Final = 500
 """Tasks in one read, at most."""
+_READS: Final = 2
+"""Tasks that are read as a whole at a time: results may take megabytes, and a store reads together all it can."""
+_LONGEST_TURN: Final = 1.0
+"""Seconds that the others rest after one reader's turn, at most: as long as it took, else."""
 _BREATH: Final = 0.005
 """Seconds between two reads. The first change after a while is read at once; in a burst each read takes a few."""
 _BACKSTOP: Final = 2.0
@@ -111,6 +115,8 @@ class Snapshots:
         self._doubtful: dict[str, None] = {}
         """Which of them may have: all, now and then, which takes many reads. Those that did change go first."""
         self._woken = asyncio.Event()
+        self._reads = asyncio.Semaphore(_READS)
+        self._turn = asyncio.Lock()
         self._commits: int | None = None
         self._look_at = 0.0
         self._all_at = 0.0
@@ -348,8 +354,20 @@ class Snapshots:
 
     async def _get(self, task: Task) -> Task | None:
         with suppress(TaskNotFound, TaskExpired):
-            return await self._store().get(task.owner, task.id)
+            async with self._reads:
+                return await self._store().get(task.owner, task.id)
         return None
+
+    async def turn(self) -> None:
+        """Let one reader a pass of the event loop go on, with something that may be large; and then the others rest.
+
+        To encode a result of megabytes takes a good part of a second. All who wait for it would do so in one pass, and
+        nobody else would be served meanwhile; nor would what others read arrive, which takes many passes.
+        """
+        async with self._turn:
+            begun = self._clock()
+            await asyncio.sleep(0)
+            await asyncio.sleep(min(self._clock() - begun, _LONGEST_TURN))
 
 
 def _is_full(count: int, bound: int | None) -> bool:

@@ -26,6 +26,10 @@ class Home(Protocol):
         """Give back what is held for it. Safe to call twice."""
         ...
 
+    async def turn(self) -> None:
+        """Wait for the turn to hand out what may be large."""
+        ...
+
 
 class Subscription:
     """What one client asked for: its tasks. For one reader; made by `Snapshots.subscribe`.
@@ -58,6 +62,8 @@ class Subscription:
             task_id, news = next(iter(self.pending.items()))
             try:
                 snapshot = await news.snapshot()
+                if not news.in_full:
+                    await self._home.turn()
             except StoreUnavailable:
                 if self._ended:
                     return None
