@@ -83,11 +83,7 @@ async def listen(session: ClientSession, task_id: str) -> Task:
     """One stream, to its end, which does not say why it came; and how the task stands then."""
     asked = types.SubscriptionFilter.model_validate({"taskIds": [task_id]})
     params = types.SubscriptionsListenRequestParams(notifications=asked)
-    try:
-        await session.send_request(types.SubscriptionsListenRequest(params=params), types.SubscriptionsListenResult)
-    except MCPError as error:
-        if error.code != types.CONNECTION_CLOSED:  # -32000, as is what a server says that has to be asked again later
-            raise
+    await session.send_request(types.SubscriptionsListenRequest(params=params), types.SubscriptionsListenResult)
     return await session.send_request(TaskRequest(method="tasks/get", params={"taskId": task_id}), Task)
 
 
@@ -109,6 +105,10 @@ async def follow(url: str, task_id: str = "") -> Task:
                     return task
         except* httpx2.TransportError:
             print("the connection broke")
+        except* MCPError as errors:
+            if errors.subgroup(lambda error: isinstance(error, MCPError) and error.code != types.CONNECTION_CLOSED):
+                raise
+            print("the server is not available")  # or the connection broke: the code is the same
         await asyncio.sleep(2)
 
 

@@ -106,7 +106,7 @@ _NEGOTIATION = (
         "wire/test_handshake.py::test_declaring_the_extension_or_a_task_makes_no_difference",
         "wire/test_handshake.py::test_a_tool_that_must_be_a_task_is_refused",
         "wire/test_stdio.py::test_a_handshake_connection_knows_no_tasks",
-        "wire/test_legacy_servers.py::test_the_adapter_is_off_unless_asked_for",
+        "wire/test_legacy_servers.py::test_the_adapter_is_off_unless_asked_for_and_the_log_says_once_who_wants_it",
     ),
     _must(
         "contract 10",
@@ -728,7 +728,7 @@ _LISTENING = (
         "wire/test_listen_ends.py::test_when_the_server_is_told_to_stop_each_stream_ends_with_its_result",
         "wire/test_listen_beside.py::test_it_ends_with_its_result_when_the_server_does",
         "wire/test_listen_replicas.py::test_a_server_that_is_told_to_stop_ends_its_streams_and_one_that_is_killed_drops_them",
-        "wire/test_listen_stdio.py::test_a_server_whose_input_ends_ends_with_streams_open",
+        "wire/test_listen_stdio.py::test_streams_that_are_open_when_the_server_ends_get_their_result",
     ),
     _must(
         "contract 7",

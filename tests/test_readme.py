@@ -53,7 +53,7 @@ TESTS: Final = {"test_my_store", "test_refunds", "test_refunds_on_postgresql", "
 """Run by `test_examples.py`, like what the pages say of the servers; a store's by `testing/test_stores.py`."""
 EXAMPLES: Final = {*SERVERS, *CLIENTS, *TESTS}
 LISTENING: Final = "listening.mjs"
-"""The one that is not Python; `interop/test_typescript.py` runs it."""
+"""The one that is not Python, run by `test_clients.py`."""
 SHELL = re.compile(r"```sh\n(?P<script>.*?)```", re.DOTALL)
 MESSAGE = re.compile(r"^(?P<head>(?:POST|HTTP)[^{]*?)\n\n(?P<body>\{\n.*?^\})$", re.MULTILINE | re.DOTALL)
 PASSING = re.compile(r"tsk_\w{32}|\d{4}-\d\d-\d\dT[\d:.]+Z")
@@ -95,6 +95,7 @@ def test_a_page_that_names_no_file_of_ours_is_an_error() -> None:
 def test_no_example_is_left_out() -> None:
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert {name for name in examples if not name.startswith("conformance_")} == EXAMPLES
+    assert [path.name for path in (ROOT / "examples").glob("*.mjs")] == [LISTENING]
 
 
 def imported(name: str) -> ModuleType:

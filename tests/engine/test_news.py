@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from perdure.domain.model import Owner, Status, Task
-from perdure.engine.news import News, Snapshot
+from perdure.domain.model import Failure, InputRequest, JSONObject, Owner, Status, Task
+from perdure.engine.news import News, Reading, Snapshot
 from perdure.engine.snapshots import Snapshots
 from perdure.engine.subscription import Subscription
 from tests.engine.rigged import Rigged
 from tests.engine.subscribing import Hands, listening, now, rest, seen
 from tests.store.support import ADA, DONE, NAME, VirtualClock, asks, new_task, running
 from tests.support import PATIENCE, eventually
+
+TASK = Task(1, "tsk_x", ADA, Status.WORKING, created_at=0, updated_at=0, version=1)
 
 
 @pytest.fixture
@@ -43,11 +45,11 @@ def held() -> int:
 async def test_nobody_reads_a_result_before_its_turn_and_nobody_holds_it_after(
     snapshots: Snapshots, gated: Rigged
 ) -> None:
-    ids = await finished(gated, 20)
+    ids = await finished(gated, 6)
     before = held()
     subscription = await snapshots.subscribe(ADA, ids)
     assert (gated.calls.count("get"), held()) == (0, before)
-    for count in range(1, 21):
+    for count in range(1, 7):
         assert (await seen(subscription)).result == DONE.result
         assert (gated.calls.count("get"), held()) == (count, before)
     assert await now(subscription.next()) is None
@@ -102,26 +104,114 @@ async def test_so_many_are_read_at_the_same_time_and_no_more(snapshots: Snapshot
     assert all(await now(asyncio.gather(*readers)))
 
 
-async def test_those_who_wait_for_a_result_go_on_one_after_the_other_with_the_loop_in_between(
-    snapshots: Snapshots, gated: Rigged
-) -> None:
-    """What each makes of it may take a good part of a second."""
-    (task_id,) = await finished(gated)
-    subscriptions = [await snapshots.subscribe(ADA, [task_id]) for _ in range(20)]
+# -- what is large -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.engine.news._LARGE", 10)
+
+
+@pytest.mark.parametrize(
+    ("result", "large"),
+    [
+        ({"content": []}, False),
+        ({"content": [{"type": "text", "text": "x" * 70_000}]}, True),
+        ({"content": [{"type": "text", "text": "x" * 60_000}]}, False),
+        ({"structuredContent": {"numbers": [0] * 9_000}}, True),
+        ({"structuredContent": {"n" * 70_000: None}}, True),
+    ],
+)
+def test_a_result_of_so_many_characters_is_large(result: JSONObject, large: bool) -> None:
+    assert Snapshot(replace(TASK, status=Status.COMPLETED, result=result)).large is large
+
+
+def test_an_error_and_a_question_may_be_large_too() -> None:
+    much: JSONObject = {"much": "x" * 70_000}
+    assert Snapshot(replace(TASK, status=Status.FAILED, error=Failure(-32000, "broken", much))).large
+    question = InputRequest("key", {"method": "elicitation/create", "params": much}, issued_at=0, place="0")
+    assert Snapshot(replace(TASK, status=Status.INPUT_REQUIRED, inputs=(question,))).large
+    assert not Snapshot(replace(TASK, status=Status.FAILED, error=Failure(-32000, "broken"))).large
+
+
+async def passes_of(subscriptions: list[Subscription], step: Callable[[], None]) -> list[int]:
+    """In which passes of the event loop they are handed something; each does `step` with it at once."""
     passes, seen_in = 0, list[int]()
 
     async def count() -> None:
         nonlocal passes
-        while len(seen_in) < 20:
+        while len(seen_in) < len(subscriptions):
             passes += 1
             await asyncio.sleep(0)
 
     async def read(subscription: Subscription) -> None:
         assert await subscription.next() is not None
         seen_in.append(passes)
+        step()
 
     await now(asyncio.gather(count(), *map(read, subscriptions)))
-    assert len(set(seen_in)) == 20
+    return seen_in
+
+
+async def test_who_waits_for_something_small_goes_on_with_all_others(snapshots: Snapshots, gated: Rigged) -> None:
+    (task_id,) = await finished(gated)
+    subscriptions = [await snapshots.subscribe(ADA, [task_id]) for _ in range(20)]
+    assert len(set(await passes_of(subscriptions, lambda: None))) <= 2
+
+
+@pytest.mark.usefixtures("everything_is_large")
+async def test_who_waits_for_something_large_goes_on_alone_and_it_is_read_once(
+    snapshots: Snapshots, gated: Rigged
+) -> None:
+    (task_id,) = await finished(gated)
+    subscriptions = [await snapshots.subscribe(ADA, [task_id]) for _ in range(20)]
+    assert len(set(await passes_of(subscriptions, lambda: None))) == 20
+    assert gated.calls.count("get") == 1
+
+
+@pytest.mark.usefixtures("everything_is_large")
+async def test_after_a_turn_the_loop_is_everybodys_for_as_long_as_it_took(
+    gated: Rigged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands, loop = Hands(), asyncio.get_running_loop()
+    async with listening(gated, clock=hands) as snapshots:
+        for step, rest_of_one in ((0.02, 0.02), (3600.0, 0.01)):
+            monkeypatch.setattr("perdure.engine.news._LONGEST_REST", min(0.02, rest_of_one))
+            (task_id,) = await finished(gated)
+            subscriptions = [await snapshots.subscribe(ADA, [task_id]) for _ in range(5)]
+            begun = loop.time()
+            await passes_of(subscriptions, lambda step=step: hands.advance(step))
+            assert 4 * rest_of_one <= loop.time() - begun < PATIENCE
+
+
+@pytest.mark.usefixtures("everything_is_large")
+async def test_who_waits_for_a_turn_holds_nothing(snapshots: Snapshots, gated: Rigged) -> None:
+    subscriptions = [await snapshots.subscribe(ADA, [task_id]) for task_id in await finished(gated, 8)]
+    before, most = held(), list[int]()
+    await passes_of(subscriptions, lambda: most.append(held() - before))
+    assert max(most) <= 4, "two that are read, the one whose turn it is, and the one before"
+    await eventually(lambda: held() == before, "somebody still holds one")
+
+
+@pytest.mark.usefixtures("everything_is_large")
+async def test_who_gives_up_in_its_turn_or_before_leaves_it_to_the_next(gated: Rigged) -> None:
+    hands = Hands()
+    async with listening(gated, clock=hands) as snapshots:
+        first, second, third = [await snapshots.subscribe(ADA, [task_id]) for task_id in await finished(gated, 3)]
+        await first.next()
+        hands.advance(0.2)
+        # Its turn is not over for a while.
+        in_its_turn = asyncio.create_task(second.next())
+        await eventually(lambda: gated.calls.count("get") == 2, "it was not looked at")
+        gate = gated.gate_before("get")
+        await gate.reached()
+        before_it = asyncio.create_task(third.next())
+        await eventually(lambda: gated.calls.count("get") == 4, "it was not looked at")
+        for giving_up in (before_it, in_its_turn):
+            giving_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await giving_up
+        assert [(await seen(each)).result for each in (second, third)] == [DONE.result] * 2
 
 
 # -- what may happen meanwhile -----------------------------------------------------------------------------------------
@@ -131,7 +221,9 @@ async def test_a_reader_that_gives_up_loses_nothing_and_those_who_wait_with_it_r
     snapshots: Snapshots, gated: Rigged
 ) -> None:
     (task_id,) = await finished(gated)
-    watched = News((await gated.changed({task_id: 0}))[task_id] or pytest.fail("gone"), _reading(gated))
+    watched = News(
+        (await gated.changed({task_id: 0}))[task_id] or pytest.fail("gone"), Reading(_read_from(gated), Hands())
+    )
     gate = gated.gate_before("get")
     first = asyncio.create_task(watched.snapshot())
     await gate.reached()
@@ -154,7 +246,9 @@ async def test_a_reader_that_gives_up_loses_nothing_and_those_who_wait_with_it_r
 
 async def test_one_that_waits_with_others_and_gives_up_leaves_them_waiting(gated: Rigged) -> None:
     (task_id,) = await finished(gated)
-    watched = News((await gated.changed({task_id: 0}))[task_id] or pytest.fail("gone"), _reading(gated))
+    watched = News(
+        (await gated.changed({task_id: 0}))[task_id] or pytest.fail("gone"), Reading(_read_from(gated), Hands())
+    )
     gate = gated.gate_before("get")
     first = asyncio.create_task(watched.snapshot())
     await gate.reached()
@@ -166,7 +260,7 @@ async def test_one_that_waits_with_others_and_gives_up_leaves_them_waiting(gated
     assert gated.calls.count("get") == 1
 
 
-def _reading(rigged: Rigged) -> Callable[[Task], Awaitable[Task | None]]:
+def _read_from(rigged: Rigged) -> Callable[[Task], Awaitable[Task | None]]:
     async def read(task: Task) -> Task | None:
         return await rigged.get(task.owner, task.id)
 
@@ -251,6 +345,18 @@ async def test_what_a_database_that_was_set_back_has_lost_is_not_shown(
 
 
 # -- a store that is away ----------------------------------------------------------------------------------------------
+
+
+async def test_all_who_wait_for_a_read_hear_that_it_failed(
+    snapshots: Snapshots, gated: Rigged, impatient: Callable[[float], None]
+) -> None:
+    impatient(PATIENCE)
+    (task_id,) = await finished(gated)
+    subscriptions = [await snapshots.subscribe(ADA, [task_id]) for _ in range(50)]
+    gated.fail("get", 1)
+    handed = await now(asyncio.gather(*(subscription.next() for subscription in subscriptions)))
+    assert all(handed)
+    assert gated.calls.count("get") < 10
 
 
 async def test_what_can_not_be_read_lets_others_go_first_and_comes_later(

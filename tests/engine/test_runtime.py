@@ -17,6 +17,7 @@ from perdure.engine.run import Run, Stop
 from perdure.engine.runtime import Options, Runtime
 from perdure.engine.wake import Hub
 from perdure.store.base import Store
+from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
 from tests.engine.rigged import Rigged
 from tests.engine.subscribing import now, rest, seen
@@ -338,3 +339,25 @@ async def test_there_is_nobody_to_end_before_it_runs_and_after(rigged: Rigged) -
     async with engine.running():
         pass
     engine.end_subscriptions(PATIENCE)
+
+
+def test_it_may_run_on_one_event_loop_after_another() -> None:
+    store, engine = MemoryStore(), Runtime(MemoryStore(), {}, QUICK)
+
+    async def listen() -> None:
+        engine.store = store
+        async with engine.running():
+            task = await store.create(new_task())
+            subscriptions = [await engine.snapshots.subscribe(ADA, [task.id]) for _ in range(2)]
+            for subscription in subscriptions:
+                await seen(subscription)
+            waiting = [asyncio.create_task(now(subscription.next())) for subscription in subscriptions]
+            await asyncio.sleep(0.01)
+            await store.request_cancel(ADA, task.id)
+            assert all(await asyncio.gather(*waiting))
+            for subscription in subscriptions:
+                subscription.close()
+            await now(engine.snapshots.given_back())
+
+    for _ in range(2):
+        asyncio.run(listen())

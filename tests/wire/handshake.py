@@ -10,10 +10,13 @@ from tests.wire.support import Reply, Stage
 
 
 class Old:
-    """It shakes hands, gets a session, and reads events. `token` goes along as a bearer."""
+    """It shakes hands, gets a session, and reads events. `token` goes along as a bearer, `query` in the URL."""
 
-    def __init__(self, scene: Stage, era: str, capabilities: JSON, token: str | None = None) -> None:
+    def __init__(
+        self, scene: Stage, era: str, capabilities: JSON, token: str | None = None, *, query: str = ""
+    ) -> None:
         self._scene = scene
+        self._url = scene.client.url + query
         self._era = era
         self._capabilities = capabilities
         self._last_id = 0
@@ -25,17 +28,17 @@ class Old:
         params: JSON = {"protocolVersion": self._era, "capabilities": self._capabilities}
         params["clientInfo"] = {"name": "old", "version": "0"}
         body: JSON = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-        response = await self._scene.http.post(self._scene.client.url, json=body, headers=self._fields)
+        response = await self._scene.http.post(self._url, json=body, headers=self._fields)
         self._fields |= {"mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": self._era}
         note: JSON = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        assert (await self._scene.http.post(self._scene.client.url, json=note, headers=self._fields)).status_code == 202
+        assert (await self._scene.http.post(self._url, json=note, headers=self._fields)).status_code == 202
         return event(response.text)["result"]
 
     async def request(self, method: str, params: Mapping[str, JSON]) -> Reply:
         self._last_id += 1
         body: JSON = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
         async with asyncio.timeout(PATIENCE):
-            response = await self._scene.http.post(self._scene.client.url, json=body, headers=self._fields)
+            response = await self._scene.http.post(self._url, json=body, headers=self._fields)
         return Reply(response.status_code, response.content, event(response.text))
 
 

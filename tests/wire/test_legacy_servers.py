@@ -162,9 +162,9 @@ async def test_over_the_transport_of_before_a_result_is_waited_for_as_long_as_it
         assert text(await waiting) == "through"
 
 
-async def begun(up: Stage, name: str) -> tuple[Old, str]:
+async def begun(up: Stage, name: str, query: str = "") -> tuple[Old, str]:
     """A raw client of the era, and a task of its making."""
-    old = Old(up, "2025-11-25", {"elicitation": {}})
+    old = Old(up, "2025-11-25", {"elicitation": {}}, query=query)
     await old.shake_hands()
     made = await old.request("tools/call", {"name": name, "arguments": {}, "task": {"ttl": 60_000}})
     return old, made.result["task"]["taskId"]
@@ -183,10 +183,14 @@ async def test_who_hangs_up_while_waiting_leaves_nothing_behind_and_the_task_alo
     assert (await old.request("tasks/result", {"taskId": task_id})).text == "accept True"
 
 
-async def test_who_hangs_up_before_anybody_looks_is_missed_too(scene: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("query", ["", "?session_id=x"])
+async def test_who_hangs_up_before_anybody_looks_is_missed_too(
+    scene: Stage, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """Whatever a client writes into the query, where an older transport names its sessions."""
     runtime = scene.tasks.assembly.runtime
-    old, task_id = await begun(scene, "ask")
-    changed, first_look, hung_up = runtime.store.changed, asyncio.Event(), asyncio.Event()
+    old, task_id = await begun(scene, "ask", query)
+    others, changed, first_look, hung_up = served(), runtime.store.changed, asyncio.Event(), asyncio.Event()
 
     async def held_up(known: Any) -> Any:
         first_look.set()
@@ -198,7 +202,7 @@ async def test_who_hangs_up_before_anybody_looks_is_missed_too(scene: Stage, mon
         waiting = asyncio.create_task(old.request("tasks/result", {"taskId": task_id}))
         await first_look.wait()
         waiting.cancel()
-        await asyncio.sleep(0.1)  # until the server has heard of it
+        await eventually(lambda: served() == others, "the server has not heard of it")
         hung_up.set()
     await eventually(lambda: runtime.snapshots.subscribed == 0, "somebody still waits")
 
@@ -213,6 +217,11 @@ async def test_who_hangs_up_while_being_asked_first_leaves_nothing_behind_and_ma
     waiting.cancel()
     await eventually(lambda: begins() == 0, "somebody is still asked")
     assert len(dict(scene.dump())["task"]) == before
+
+
+def served() -> int:
+    """How many requests this process is about to answer."""
+    return sum("run_asgi" in repr(task.get_coro()) for task in asyncio.all_tasks())
 
 
 def begins() -> int:

@@ -152,9 +152,9 @@ async def test_streams_that_are_open_when_the_server_ends_get_their_result(tmp_p
     """Whether it is told to stop or its input ends; `duplex` asserts that it ends well."""
     async with duplex("-m", "tests.wire.child", f"sqlite:///{tmp_path / 'tasks.db'}") as up:
         task_id = await up.start("nap")
-        for count in range(3):
+        for count in range(200):
             await up.write(json.dumps(listen_request([task_id], id=f"open {count}")).encode())
-        await _until(up, lambda: len(_of(up, 0, "notifications/tasks")) == 3)
+        await _until(up, lambda: len(_of(up, 0, "notifications/tasks")) == 200)
         if told:
             up.child.terminate()
         else:
@@ -163,7 +163,7 @@ async def test_streams_that_are_open_when_the_server_ends_get_their_result(tmp_p
             await up.read_to_the_end()
         ends = {message["id"]: message for message in up.heard if str(message.get("id")).startswith("open")}
         assert {id_: end["result"]["resultType"] for id_, end in ends.items()} == dict.fromkeys(
-            [f"open {count}" for count in range(3)], "complete"
+            [f"open {count}" for count in range(200)], "complete"
         )
 
 

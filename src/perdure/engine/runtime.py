@@ -1,16 +1,18 @@
 """A process's engine as a whole: store, hub, snapshots, worker, janitor and watch, started and stopped in order.
 
-The order of the end matters. The worker goes first, since it still has to write what its tasks came to; the others are
-only cancelled; the store goes last and commits what is queued. The end is shielded: a server that is being cancelled
-(Ctrl-C, a closed pipe) still hands its tasks over, for no longer than the grace period and a little.
+The order of the end matters. Those who listen are told first, since a server may wait for them; over pipes even before
+the input ends (`end_subscriptions`), since nobody is answered after that. The worker goes next, since it still has to
+write what its tasks came to; the others are only cancelled; the store goes last and commits what is queued. The end is
+shielded: a server that is being cancelled (Ctrl-C, a closed pipe) still hands its tasks over, for no longer than the
+grace period and a little.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -38,7 +40,8 @@ _MARGIN = 5.0
 """Seconds on top of the grace period after which a shutdown is given up: the leases then do the rest."""
 
 _LAST_WORD = 0.02
-"""Seconds for the result of a stream to be on its way, once its subscription is given back."""
+_LAST_WORD_OF_ONE = 0.002
+"""Seconds for the results of streams to be on their way, once their subscriptions are given back: and for each more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +116,10 @@ class Runtime:
             StoreUnusable: before anything else was started.
         """
         self._stopping = False
-        self._loop = asyncio.get_running_loop()
         async with self.connected() as store:
             unsubscribe = store.subscribe(self._notify)
             self.snapshots.open()
+            self._loop = asyncio.get_running_loop()
             try:
                 async with self._serving():
                     yield
@@ -159,21 +162,21 @@ class Runtime:
 
         From another thread than the loop's.
         """
-        loop, over = self._loop, threading.Event()
-        if loop is None:
+        if self._loop is None:
             return
-
-        def begin() -> None:
-            loop.create_task(self._see_off()).add_done_callback(lambda _: over.set())
-
-        with suppress(RuntimeError):  # it was closed just now
-            loop.call_soon_threadsafe(begin)
-            over.wait(within)
+        with suppress(RuntimeError, TimeoutError, CancelledError):  # the loop is over, somebody does not read, it ends
+            seeing_off = asyncio.run_coroutine_threadsafe(self._see_off(), self._loop)
+            try:
+                seeing_off.result(within)
+            finally:
+                seeing_off.cancel()
 
     async def _see_off(self) -> None:
+        open_by_now = self.snapshots.subscribed
         self.snapshots.close()
         await self.snapshots.given_back()
-        await asyncio.sleep(_LAST_WORD)
+        # Each is given back before its result is written, and nobody says when that is.
+        await asyncio.sleep(_LAST_WORD + open_by_now * _LAST_WORD_OF_ONE)
 
     async def _stop(self, others: list[asyncio.Task[None]], serving: asyncio.Task[None] | None) -> None:
         self.stop_working()

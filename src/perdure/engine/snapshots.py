@@ -22,6 +22,7 @@ from contextlib import suppress
 from itertools import islice
 from time import perf_counter
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from perdure.domain.errors import (
     LimitExceeded,
@@ -35,17 +36,13 @@ from perdure.domain.model import Change, Owner, Task
 from perdure.store.base import Clients
 
 from . import patience
-from .news import News
+from .news import News, Reading
 from .subscription import Subscription
 
 __all__ = ["Bounds", "Snapshots"]
 
 _BATCH: Final = 500
 """Tasks in one read, at most."""
-_READS: Final = 2
-"""Tasks that are read as a whole at a time: results may take megabytes, and a store reads together all it can."""
-_LONGEST_TURN: Final = 1.0
-"""Seconds that the others rest after one reader's turn, at most: as long as it took, else."""
 _BREATH: Final = 0.005
 """Seconds between two reads. The first change after a while is read at once; in a burst each read takes a few."""
 _BACKSTOP: Final = 2.0
@@ -104,23 +101,28 @@ class Snapshots:
         self._clock = clock
         self._closed = True
         self._subscriptions: set[Subscription] = set()
-        self._nobody = asyncio.Event()
-        self._nobody.set()
         self._of_owner: Counter[Owner] = Counter()
         self._watched: dict[str, _Watched] = {}
+        self._told: WeakValueDictionary[str, News] = WeakValueDictionary()
+        """What some reader has not read yet, by task."""
         self._registered = 0
         """Their readers in all, each counted once for each of its tasks."""
         self._dirty: dict[str, None] = {}
         """Which of them have changed since they were read, in the order of the hints."""
         self._doubtful: dict[str, None] = {}
         """Which of them may have: all, now and then, which takes many reads. Those that did change go first."""
-        self._woken = asyncio.Event()
-        self._reads = asyncio.Semaphore(_READS)
-        self._turn = asyncio.Lock()
         self._commits: int | None = None
         self._look_at = 0.0
         self._all_at = 0.0
         """When, by the clock, to look for commits of others, and when to ask for all of them in any case."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what belongs to one event loop, since it may be another one than the last time."""
+        self._woken = asyncio.Event()
+        self._nobody = asyncio.Event()
+        self._nobody.set()
+        self._reading = Reading(self._get, self._clock)
 
     @property
     def subscribed(self) -> int:
@@ -133,7 +135,8 @@ class Snapshots:
         return self._watched
 
     def open(self) -> None:
-        """Take subscriptions, from now on."""
+        """Take subscriptions, from now on, on this event loop."""
+        self._begin()
         self._closed = False
 
     def close(self) -> None:
@@ -249,7 +252,7 @@ class Snapshots:
     def _tidy(self, watched: _Watched) -> None:
         if not watched.readers and not watched.coming:
             self._watched.pop(watched.id, None)
-            self._settle(watched.id)
+            self._was_read(watched.id)
 
     # -- what they are told --------------------------------------------------------------------------------------------
 
@@ -300,7 +303,7 @@ class Snapshots:
         known = {task_id: self._watched[task_id].version for task_id in islice(self._next(), _BATCH)}
         hints = len(self._dirty)
         for task_id in known:  # before the read: what changes during it has to be read again
-            self._settle(task_id)
+            self._was_read(task_id)
         begun = self._clock()
         try:
             found = await self._store().changed(known)
@@ -319,7 +322,7 @@ class Snapshots:
         self._look_at = max(self._look_at, begun + took + rest)
         return rest
 
-    def _settle(self, task_id: str) -> None:
+    def _was_read(self, task_id: str) -> None:
         """Nothing is to be read of it, until somebody says so again."""
         self._dirty.pop(task_id, None)
         self._doubtful.pop(task_id, None)
@@ -345,29 +348,24 @@ class Snapshots:
         """Tell the readers, if this is newer than what they know. Returns the newest there is."""
         newest = watched.news
         if newest is None or task.version > newest.task.version:
-            newest = watched.news = News(task, self._get)
+            newest = watched.news = self._news_of(task)
             for reader in watched.readers:
                 reader.put(newest)
             if task.status.terminal:
                 self._let_go(watched)
         return newest
 
+    def _news_of(self, task: Task) -> News:
+        """The same for whoever comes late to a task that is over, and is no longer watched."""
+        news = self._told.get(task.id)
+        if news is None or news.task.version != task.version:
+            news = self._told[task.id] = News(task, self._reading)
+        return news
+
     async def _get(self, task: Task) -> Task | None:
         with suppress(TaskNotFound, TaskExpired):
-            async with self._reads:
-                return await self._store().get(task.owner, task.id)
+            return await self._store().get(task.owner, task.id)
         return None
-
-    async def turn(self) -> None:
-        """Let one reader a pass of the event loop go on, with something that may be large; and then the others rest.
-
-        To encode a result of megabytes takes a good part of a second. All who wait for it would do so in one pass, and
-        nobody else would be served meanwhile; nor would what others read arrive, which takes many passes.
-        """
-        async with self._turn:
-            begun = self._clock()
-            await asyncio.sleep(0)
-            await asyncio.sleep(min(self._clock() - begun, _LONGEST_TURN))
 
 
 def _is_full(count: int, bound: int | None) -> bool:

@@ -26,10 +26,6 @@ class Home(Protocol):
         """Give back what is held for it. Safe to call twice."""
         ...
 
-    async def turn(self) -> None:
-        """Wait for the turn to hand out what may be large."""
-        ...
-
 
 class Subscription:
     """What one client asked for: its tasks. For one reader; made by `Snapshots.subscribe`.
@@ -53,7 +49,7 @@ class Subscription:
         self._ended = False
 
     async def next(self) -> Snapshot | None:
-        """The newest state of a task that it has not handed out, the one that waits longest first. None: it is over.
+        """A state of a task that is newer than what it handed out, the one that waits longest first. None: it is over.
 
         It is over once all of its tasks are (terminal, or deleted), unless it stays; and once the engine ends. While
         the store is unavailable this waits. Whoever cancels it loses nothing.
@@ -62,15 +58,13 @@ class Subscription:
             task_id, news = next(iter(self.pending.items()))
             try:
                 snapshot = await news.snapshot()
-                if not news.in_full:
-                    await self._home.turn()
             except StoreUnavailable:
                 if self._ended:
                     return None
                 self.pending[task_id] = self.pending.pop(task_id)  # another one may be small enough for a slow store
                 await asyncio.wait({self._event()}, timeout=patience.BACKOFF)
                 continue
-            self._settle(task_id, news, snapshot)
+            self._hand_out(task_id, news, snapshot)
             if snapshot is not None:
                 return snapshot
         return None
@@ -88,7 +82,7 @@ class Subscription:
         self._waiting = asyncio.get_running_loop().create_future()
         return self._waiting
 
-    def _settle(self, task_id: str, news: News, snapshot: Snapshot | None) -> None:
+    def _hand_out(self, task_id: str, news: News, snapshot: Snapshot | None) -> None:
         """What was read for `news` is about to be handed out. What has come meanwhile stays, if it is newer."""
         newest = self.pending.pop(task_id)
         version = 0 if snapshot is None else snapshot.task.version

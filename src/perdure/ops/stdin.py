@@ -56,8 +56,10 @@ def _pass_on(source: int, told: int, sink: int, last: Callable[[], None]) -> Non
             if not (chunk := os.read(ready[0], _CHUNK)):
                 break
             _write(sink, chunk)
-    last()
-    os.close(sink)
+    try:
+        last()
+    finally:
+        os.close(sink)
 
 
 def _write(sink: int, chunk: bytes) -> None:

@@ -25,9 +25,9 @@ from perdure.domain.timeline import Event, EventKind, Load, RunState
 from perdure.store.codec import decode, decode_object, encode, plain
 
 __all__ = [
-    "LISTED",
     "OPERATION",
     "OWNED",
+    "OWNED_STANDING",
     "STANDING",
     "TASK",
     "entries",
@@ -52,13 +52,13 @@ OWNED: Final = (
 Every poll reads them. What was ordered is not among them: a mebibyte of arguments would be read and parsed each time.
 """
 
-LISTED: Final = OWNED.replace("result, error", "NULL, NULL")
+OWNED_STANDING: Final = OWNED.replace("result, error", "NULL, NULL")
 """The same of a task that is one of many, and of which nobody asks yet how it ended."""
 
 TASK: Final = f"tenant, principal, {OWNED}"
 """The columns of a task, as `task` reads them."""
 
-STANDING: Final = f"tenant, principal, {LISTED}"
+STANDING: Final = f"tenant, principal, {OWNED_STANDING}"
 """The same of a task that is one of many."""
 
 OPERATION: Final = "method, name, params, handler_version, accepts"

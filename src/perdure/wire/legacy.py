@@ -55,7 +55,7 @@ from .errors import translated
 from .identity import ANONYMOUS, Identify
 from .inline import outcome
 from .models import RequestContext
-from .presence import while_it_waits
+from .presence import given_up, while_it_waits
 
 __all__ = ["REVISION", "Legacy", "asks_for_task"]
 
@@ -272,7 +272,7 @@ class _Waiting:
 
         Raises:
             TaskNotFound, TaskExpired: there is none, or none any more.
-            StoreUnavailable: the server is ending.
+            StoreUnavailable: the server is ending, or the store is away.
             MCPError: the client answered a question with an error, or with what does not fit. It stays open.
         """
         task = await self._news(0)
@@ -310,9 +310,7 @@ class _Waiting:
                 changing = asyncio.create_task(self._news(task.version))
             return task
         finally:
-            asking.cancel()
-            changing.cancel()
-            await asyncio.gather(asking, changing, return_exceptions=True)
+            await given_up(asking, changing)
 
     async def _take(self, task: Task, key: str, response: JSON) -> Task:
         async def take() -> Task:

@@ -13,7 +13,7 @@ from mcp.server.context import CallNext, HandlerResult
 
 from .capabilities import is_modern
 from .guard import Guard
-from .legacy import Legacy, asks_for_task
+from .legacy import REVISION, Legacy, asks_for_task
 from .listen import Listen
 from .models import LISTEN, RequestContext, names_tasks
 
@@ -50,6 +50,6 @@ class Middleware:
 
     def _hint(self, ctx: RequestContext) -> None:
         """Say once what the client can't find out: it hears nothing of the adapter, and waits for the whole call."""
-        if not self._hinted and asks_for_task(ctx):
+        if not self._hinted and ctx.protocol_version == REVISION and asks_for_task(ctx):
             self._hinted = True
             logger.warning("a client asked for a task of revision 2025-11-25: Tasks(…, legacy=True) would serve it one")

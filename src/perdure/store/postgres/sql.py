@@ -23,7 +23,7 @@ from perdure.domain import policy
 from perdure.store import rows
 
 _TASK: Final = rows.TASK
-_LISTED: Final = rows.LISTED
+_OWNED_STANDING: Final = rows.OWNED_STANDING
 _STANDING: Final = rows.STANDING
 _OPERATION: Final = rows.OPERATION
 # The time at which a row is given out; and the time of the statement, in a query of its own: only what stays the same
@@ -93,7 +93,7 @@ WHERE version IS DISTINCT FROM known_version"""  # noqa: S608
 
 # index: task_owned. Written as the index has it.
 TASK_PAGE: Final = f"""
-SELECT {_LISTED} FROM perdure.task
+SELECT {_OWNED_STANDING} FROM perdure.task
 WHERE tenant = $1 AND principal = $2 AND seq > 0 AND seq + 0 < $3 ORDER BY seq + 0 DESC LIMIT $4"""  # noqa: S608
 
 # index: task_pkey

@@ -12,7 +12,7 @@ from perdure.store import rows
 
 _TASK: Final = rows.TASK
 _OWNED: Final = rows.OWNED
-_LISTED: Final = rows.LISTED
+_OWNED_STANDING: Final = rows.OWNED_STANDING
 _STANDING: Final = rows.STANDING
 _OPERATION: Final = rows.OPERATION
 # Runs that may be claimed at once, and those that wait for an instant. Written as the indexes have it: SQLite uses a
@@ -47,7 +47,7 @@ TASK_STANDING: Final = f"SELECT {_STANDING} FROM task WHERE id IN (SELECT value 
 
 # index: task_owned
 TASK_PAGE: Final = f"""
-SELECT {_LISTED} FROM task WHERE tenant = ? AND principal = ? AND seq < ? ORDER BY seq DESC LIMIT ?"""  # noqa: S608
+SELECT {_OWNED_STANDING} FROM task WHERE tenant = ? AND principal = ? AND seq < ? ORDER BY seq DESC LIMIT ?"""  # noqa: S608
 
 # index: task's primary key
 TASK_BY_SEQ: Final = f"SELECT {_TASK} FROM task WHERE seq = ?"  # noqa: S608

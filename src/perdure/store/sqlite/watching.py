@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perdure.domain.model import Task
+from perdure.domain.model import JSON, Task
 from perdure.store import rows
 from perdure.store.codec import encode
 
@@ -40,8 +40,9 @@ class Others:
 def changed(tx: Transaction, known: Mapping[str, int]) -> dict[str, Task | None]:
     # Ids are ASCII, and SQLite would not so much as look for text that is no UTF-8.
     ids = encode([task_id for task_id in known if task_id.isascii()])
-    # The versions alone first: there may be thousands, and hardly one of them has changed.
+    # The versions alone first: there may be hundreds, and hardly one of them has changed.
     versions: dict[str, int] = dict(tx.all(sql.TASK_VERSIONS, ids))
     differ = [task_id for task_id, version in known.items() if versions.get(task_id) != version]
-    there = encode([task_id for task_id in differ if task_id in versions])
-    return dict.fromkeys(differ) | {task.id: task for task in map(rows.task, tx.all(sql.TASK_STANDING, there))}
+    there: list[JSON] = [task_id for task_id in differ if task_id in versions]
+    found = tx.all(sql.TASK_STANDING, encode(there)) if there else []
+    return dict.fromkeys(differ) | {task.id: task for task in map(rows.task, found)}

@@ -26,7 +26,7 @@ def record(
     tx: Transaction, claim: Claim, entry: Entry, value: str, wake_in_ms: int | None, note: str | None, now: int
 ) -> Entry:
     shared.hold(tx, claim)
-    if (known := repeated(entry, _standing(tx, claim.seq, entry))) is not None:
+    if (known := repeated(entry, _recorded(tx, claim.seq, entry))) is not None:
         return known
     timed = waiting.timed(entry, wake_in_ms, now)
     shared.write(tx, claim.seq, timed, value)
@@ -37,7 +37,7 @@ def record(
     return timed
 
 
-def _standing(tx: Transaction, seq: int, entry: Entry) -> Entry | None:
+def _recorded(tx: Transaction, seq: int, entry: Entry) -> Entry | None:
     """What is there in the place of `entry`, where that matters."""
     return _entries(tx, seq, {entry.place}).get(entry.place) if entry.retrying else None
 

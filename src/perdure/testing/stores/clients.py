@@ -36,6 +36,7 @@ from .support import (
     new_task,
     parked,
     running,
+    standing,
 )
 
 OUTCOMES: list[Outcome] = [DONE, Failed(Failure(-32000, "Broken")), Cancelled()]
@@ -373,10 +374,6 @@ async def test_listing_tasks_changes_nothing(store: Store, changes: Changes) -> 
     assert changes == []
 
 
-def listed(task: Task) -> Task:
-    return replace(task, result=None, error=None, inputs=())
-
-
 async def test_a_page_says_how_tasks_stand_and_nothing_of_what_they_ask_or_came_to(
     store: Store, clock: VirtualClock
 ) -> None:
@@ -390,7 +387,7 @@ async def test_a_page_says_how_tasks_stand_and_nothing_of_what_they_ask_or_came_
         await store.finish(claim, outcome)
     await store.request_cancel(ADA, idle.id)
     page = await store.page(ADA, None, 10)
-    assert page == tuple([listed(await store.get(ADA, task.id)) for task in page])
+    assert page == tuple([standing(await store.get(ADA, task.id)) for task in page])
     assert [task.status for task in page] == [
         Status.FAILED,
         Status.COMPLETED,

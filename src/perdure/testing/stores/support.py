@@ -5,6 +5,7 @@ Also for tests of your own, of what your store does beyond the protocol. All tim
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from perdure.domain.journal import Entry, EntryState, Verb, Waits
 from perdure.domain.model import (
@@ -18,6 +19,7 @@ from perdure.domain.model import (
     NewTask,
     Operation,
     Owner,
+    Task,
 )
 from perdure.store.base import Store
 from perdure.store.clock import Clock
@@ -78,6 +80,11 @@ def new_task(
 # -- the journal, and what a run waits for -----------------------------------------------------------------------------
 
 TOKEN = "a-token-that-nobody-guesses"
+
+
+def standing(task: Task) -> Task:
+    """How it stands, without what may be large."""
+    return replace(task, result=None, error=None, inputs=())
 
 
 def step(place: str = "0", value: JSON = None, *, state: EntryState = EntryState.DONE) -> Entry:

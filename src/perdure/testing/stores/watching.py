@@ -1,21 +1,14 @@
 """What those who watch tasks ask: what has changed, and whether others have written."""
 
-from dataclasses import replace
-
 import pytest
 
-from perdure.domain.model import Failed, Failure, Task
+from perdure.domain.model import Failed, Failure
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
 
-from .support import ADA, BOB, DONE, Changes, new_task, parked, running
+from .support import ADA, BOB, DONE, Changes, new_task, parked, running, standing
 
 # -- what has changed --------------------------------------------------------------------------------------------------
-
-
-def standing(task: Task) -> Task:
-    """How it stands, without what may be large."""
-    return replace(task, result=None, error=None, inputs=())
 
 
 async def test_of_the_known_tasks_those_that_have_changed_are_told_whoevers_they_are(store: Store) -> None:
