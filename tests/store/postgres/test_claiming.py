@@ -19,7 +19,7 @@ from perdure.store.postgres.sight import Sight
 from perdure.store.postgres.url import Connection, parse
 from perdure.testing import VirtualClock
 from perdure.testing.postgresql import Cluster
-from perdure.testing.stores.support import ADA, DONE, HANDLER, LEASE, NAME, NOW, asks, hire, new_task
+from perdure.testing.stores.support import ADA, DONE, HANDLER, LEASE, NAME, NOW, asks, hire, new_task, sleep
 from tests.store.postgres.proxy import Proxy, Side
 from tests.support import PATIENCE, eventually
 
@@ -216,6 +216,24 @@ async def is_locked_out(postgres: Cluster) -> None:
         return await asyncio.to_thread(postgres.sql, WAITING) == "1"
 
     await eventually(waits, "nobody waits for a lock")
+
+
+async def test_a_claim_that_waits_for_its_session_holds_no_run(
+    store: PostgresStore, clock: VirtualClock, outside: Connection, postgres: Cluster
+) -> None:
+    """Whoever closes a session or takes it over has that first, and then the runs: two orders would be a deadlock."""
+    worker = await hire(store)
+    await store.create(new_task())
+    await store.park(await worker.claim_one(), sleep(1_000))
+    clock.advance(1_000)
+    closing = outside.transaction()
+    await closing.start()
+    await outside.execute("DELETE FROM perdure.session WHERE id = $1", worker.session)
+    claiming = asyncio.create_task(worker.claim())
+    await is_locked_out(postgres)
+    assert len(await outside.fetch("SELECT FROM perdure.run FOR UPDATE NOWAIT")) == 1
+    await closing.rollback()
+    assert len(await claiming) == 1
 
 
 async def test_a_run_of_such_a_claim_that_somebody_else_frees_just_now_is_not_given_back_again(

@@ -115,13 +115,14 @@ class Claimant:
     async def _take(self, access: Access, wanted: Wanted, found: Found) -> Done:
         sheet, promoted = Sheet(access), ""
         async with access.writing():
-            if found.timers:
-                promoted = await access.connection.execute(sql.RUN_PROMOTE, access.clock, PROMOTED)
-                found = await _look(access, wanted, Sight()) or Found()
+            # The session first, and then runs, as whoever takes it over or closes it: two orders would be a deadlock.
             alive = await access.connection.fetchrow(sql.SESSION_ALIVE, access.clock, wanted.session_id)
             if alive is None:
                 return Done(error=LeaseLost())
             sheet.now, fence = alive
+            if found.timers:
+                promoted = await access.connection.execute(sql.RUN_PROMOTE, access.clock, PROMOTED)
+                found = await _look(access, wanted, Sight()) or Found()
             self.unsure.setdefault(wanted.session_id, []).append(fence)
             taken = await _take(sheet, wanted, found, fence)
         del self.unsure[wanted.session_id]
