@@ -4,7 +4,7 @@ Every server is a process of its own, driven over keep-alive connections from th
 bare, create, create, get, get, bare, create … What counts is the ratio to the bare server, by the medians of the turns.
 Beside it stands the same ratio by processor time, which asks less of a machine that others are using too. Two processes
 of the same program may differ by a tenth, depending on where their memory came to lie, so all of them are started anew
-for every turn.
+every few turns; and warmed up, since the first turn of a process costs a tenth more than those that follow.
 
 A create answers with a handle that is on disk (`synchronous=FULL`). It is measured with no worker in the process, which
 is the cost of the request, and with one, which runs each task while the next ones are being created.
@@ -33,6 +33,9 @@ CREATE_TARGET: Final = 0.85
 GET_TARGET: Final = 1.0
 
 _DRAINED_WITHIN: Final = 120.0
+_TURNS_OF_A_PROCESS: Final = 4
+_WARM_UP: Final = 4
+"""As many turns long."""
 _TASK: Final = b'"resultType":"task"'
 _COMPLETED: Final = b'"status":"completed"'
 _WORKING: Final = b'"status":"working"'
@@ -128,7 +131,7 @@ class Bench:
         raise AssertionError
 
     async def _generation(self, idle_store: Path, busy_store: Path, turns: Sequence[Turns[Turn]]) -> list[Subject]:
-        """Start the servers, take a turn of each, and stop them."""
+        """Start the servers, take some turns, and stop them."""
         with ExitStack() as stack:
             bare = stack.enter_context(serving("bare"))
             idle = stack.enter_context(serving("perdure", "--no-worker", "--store", f"sqlite:///{idle_store}"))
@@ -136,8 +139,9 @@ class Bench:
             subjects = await self._subjects(bare, idle, busy, busy_store, turns)
             await self._warm_up(subjects)
             await drained(busy_store)
-            for subject in subjects:
-                await subject.take_turn((bare, idle, busy), self.connections, self.seconds)
+            for _ in range(min(self.turns, _TURNS_OF_A_PROCESS)):
+                for subject in subjects:
+                    await subject.take_turn((bare, idle, busy), self.connections, self.seconds)
         return subjects
 
     async def _subjects(
@@ -163,7 +167,7 @@ class Bench:
         """Imports, caches and compiled statements are nobody's steady state."""
         for subject in subjects:
             async with load.connected(subject.server.port, self.connections) as client:
-                await client.load(subject.requests(), subject.marker, self.seconds)
+                await client.load(subject.requests(), subject.marker, _WARM_UP * self.seconds)
 
 
 def ratios(subjects: Sequence[Subject]) -> Iterator[report.Line]:

@@ -30,9 +30,6 @@ _BUSY_MS = 10_000
 _READER_BUSY_MS = 100
 """A reader waits for nobody under WAL, but for a moment while somebody recovers the log after a crash. It reads on the
 event loop, so that moment must be short; the caller may ask again."""
-_CACHE = "PRAGMA cache_size = -8192"
-"""KiB of pages that a connection keeps, at most. Ids are random, so the tasks of a few hundred pollers lie on as many
-pages of the index; with SQLite's 2 MB they push each other out, and a poll takes half as long again."""
 _PREFIX = "sqlite:///"
 _creating = threading.Lock()
 
@@ -78,7 +75,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     try:
         with _explained(path):
             connection.execute("PRAGMA query_only = ON")
-            connection.execute(_CACHE)  # the first to look into the file
+            connection.execute("PRAGMA schema_version")  # the first to look into the file
     except StoreUnusable:
         connection.close()
         raise
@@ -167,7 +164,6 @@ def _connect(path: Path, busy_ms: int) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     with _explained(path):
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(_CACHE)
         _refuse_strangers(connection, path)
         _use_wal(connection, path)
         _migrate(connection, path)
