@@ -11,7 +11,7 @@ from perdure.domain.model import Failure, InputRequest, JSONObject, Owner, Statu
 from perdure.engine.news import News, Reading, Snapshot
 from perdure.engine.snapshots import Snapshots
 from perdure.engine.subscription import Subscription
-from tests.engine.rigged import Rigged
+from tests.engine.rigged import Gate, Rigged
 from tests.engine.subscribing import Hands, listening, now, rest, seen
 from tests.store.support import ADA, DONE, NAME, VirtualClock, asks, new_task, running
 from tests.support import PATIENCE, eventually
@@ -217,24 +217,35 @@ async def test_who_gives_up_in_its_turn_or_before_leaves_it_to_the_next(gated: R
 # -- what may happen meanwhile -----------------------------------------------------------------------------------------
 
 
+async def told(rigged: Rigged) -> News:
+    """The news of a task that is over."""
+    (task_id,) = await finished(rigged)
+    task = (await rigged.changed({task_id: 0}))[task_id]
+    assert task is not None
+    return News(task, Reading(_read_from(rigged), Hands()))
+
+
+async def two_readers(news: News, gate: Gate) -> tuple[asyncio.Task[Snapshot | None], asyncio.Task[Snapshot | None]]:
+    """One that reads, and is held up, and one that waits for the same."""
+    first = asyncio.create_task(news.snapshot())
+    await gate.reached()
+    second = asyncio.create_task(news.snapshot())
+    await asyncio.sleep(0)
+    return first, second
+
+
 async def test_a_reader_that_gives_up_loses_nothing_and_those_who_wait_with_it_read(
     snapshots: Snapshots, gated: Rigged
 ) -> None:
-    (task_id,) = await finished(gated)
-    watched = News(
-        (await gated.changed({task_id: 0}))[task_id] or pytest.fail("gone"), Reading(_read_from(gated), Hands())
-    )
+    news = await told(gated)
     gate = gated.gate_before("get")
-    first = asyncio.create_task(watched.snapshot())
-    await gate.reached()
-    second = asyncio.create_task(watched.snapshot())
-    await asyncio.sleep(0)
+    first, second = await two_readers(news, gate)
     first.cancel()
     snapshot = await now(second)
     assert snapshot is not None
     assert snapshot.task.result == DONE.result
 
-    subscription = await snapshots.subscribe(ADA, [task_id])
+    subscription = await snapshots.subscribe(ADA, [news.task.id])
     gate = gated.gate_before("get")
     reader = asyncio.create_task(subscription.next())
     await gate.reached()
@@ -245,15 +256,9 @@ async def test_a_reader_that_gives_up_loses_nothing_and_those_who_wait_with_it_r
 
 
 async def test_one_that_waits_with_others_and_gives_up_leaves_them_waiting(gated: Rigged) -> None:
-    (task_id,) = await finished(gated)
-    watched = News(
-        (await gated.changed({task_id: 0}))[task_id] or pytest.fail("gone"), Reading(_read_from(gated), Hands())
-    )
+    news = await told(gated)
     gate = gated.gate_before("get")
-    first = asyncio.create_task(watched.snapshot())
-    await gate.reached()
-    second = asyncio.create_task(watched.snapshot())
-    await asyncio.sleep(0)
+    first, second = await two_readers(news, gate)
     second.cancel()
     gate.open()
     assert await now(first) is not None
