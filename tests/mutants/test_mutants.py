@@ -65,7 +65,7 @@ CAUGHT: Final = {
 }
 
 
-async def run(*arguments: str) -> tuple[int | None, str]:
+async def run(*arguments: str, within: float = PATIENCE) -> tuple[int | None, str]:
     """pytest over a selection of our suite, in a process of its own that loads no more than it needs."""
     plugins = ("anyio.pytest_plugin", "pytest_timeout", "no:cacheprovider", "tests.mutants.plugin")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -82,7 +82,7 @@ async def run(*arguments: str) -> tuple[int | None, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(within):
             output, _ = await process.communicate()
     finally:
         if process.returncode is None:
@@ -103,8 +103,10 @@ async def test_a_mutant_is_noticed(mutant: str) -> None:
     assert CAUGHT[mutant].says in output
 
 
+@pytest.mark.timeout(180)  # all of them, one after the other
 async def test_without_a_mutant_the_same_tests_pass() -> None:
-    code, output = await run(*(test for caught in CAUGHT.values() for test in caught.tests))
+    tests = [test for caught in CAUGHT.values() for test in caught.tests]
+    code, output = await run(*tests, within=4 * PATIENCE)
     assert code == pytest.ExitCode.OK, output
     assert re.search(r"^\d+ passed in ", output, re.MULTILINE), output
 
