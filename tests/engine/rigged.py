@@ -208,6 +208,9 @@ class Rigged:
     async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
         return await self._rigged("backlog", partial(self._inner.backlog, most, tenant))
 
+    async def unfinished(self, owner: Owner, most: int) -> int:
+        return await self._rigged("unfinished", partial(self._inner.unfinished, owner, most))
+
     async def expire(self, limit: int) -> int:
         return await self._rigged("expire", partial(self._inner.expire, limit))
 

@@ -13,11 +13,14 @@ from tests.engine.rigged import Rigged
 from tests.engine.support import HANDLER, HOUR
 from tests.store.support import new_task
 
+ADA = Owner("acme", "ada")
+
 
 @dataclass
 class Bounds:
     backlog: int | None = None
     tenant_backlog: int | None = None
+    owner_tasks: int | None = None
 
 
 class Ticks:
@@ -48,7 +51,7 @@ async def admitted(gauge: Backlog, tenant: str = "acme", *, most: int = 20) -> i
     """How many are admitted before one is refused."""
     for count in range(most):
         try:
-            await gauge.admit(tenant)
+            await gauge.admit(Owner(tenant, "ada"))
         except BacklogFull:
             return count
     return most
@@ -59,7 +62,7 @@ async def test_tasks_are_admitted_up_to_the_bound_that_counts_what_waits_already
     gauge = backlog(store, ticks, Bounds(backlog=5))
     assert await admitted(gauge) == 2
     with pytest.raises(BacklogFull) as refused:
-        await gauge.admit("acme")
+        await gauge.admit(ADA)
     assert refused.value.retry_after_ms > 0
 
 
@@ -109,7 +112,7 @@ async def test_without_bounds_nothing_is_looked_up_and_everything_admitted(rigge
 async def test_a_bound_that_is_set_later_counts_from_then_on(store: Store, ticks: Ticks) -> None:
     bounds = Bounds()
     gauge = backlog(store, ticks, bounds)
-    await gauge.admit("acme")
+    await gauge.admit(ADA)
     bounds.backlog = 1
     assert await admitted(gauge) == 1
 
@@ -118,7 +121,7 @@ async def test_many_at_once_are_bounded_by_one_look(rigged: Rigged, ticks: Ticks
     """Also those that come while the look is under way."""
     gauge = backlog(rigged, ticks, Bounds(backlog=5))
     gate = rigged.gate_before("backlog")
-    admitting = [asyncio.create_task(gauge.admit("acme")) for _ in range(20)]
+    admitting = [asyncio.create_task(gauge.admit(ADA)) for _ in range(20)]
     await gate.reached()
     gate.open()
     answers = await asyncio.gather(*admitting, return_exceptions=True)
@@ -129,7 +132,7 @@ async def test_a_store_that_can_not_be_asked_admits_nobody(rigged: Rigged, ticks
     rigged.fail("backlog", 1)
     gauge = backlog(rigged, ticks, Bounds(backlog=5))
     with pytest.raises(StoreUnavailable):
-        await gauge.admit("acme")
+        await gauge.admit(ADA)
     assert (await admitted(gauge), rigged.calls.count("backlog")) == (5, 2)
 
 
@@ -148,7 +151,7 @@ async def test_what_is_done_since_the_last_look_counts_no_more_and_nobody_is_ref
     gauge = backlog(rigged, ticks, Bounds(backlog=100, tenant_backlog=2))
     session = await rigged.open_session(HOUR, {})
     for _ in range(10):
-        await gauge.admit("acme")
+        await gauge.admit(ADA)
         await gauge.create(new_task(owner=Owner("acme", "ada")))
         (claim,) = await rigged.claim(session.id, [Demand(HANDLER, 1)], 1)
         await rigged.finish(claim, Completed({}))
@@ -165,10 +168,14 @@ async def test_a_look_that_found_too_many_stands_for_a_while(rigged: Rigged, tic
     assert rigged.calls.count("backlog") == 1
 
 
-@pytest.mark.parametrize("bounds", [Bounds(backlog=1), Bounds(tenant_backlog=1)], ids=["in all", "of a tenant"])
+@pytest.mark.parametrize(
+    "bounds",
+    [Bounds(backlog=1), Bounds(tenant_backlog=1), Bounds(owner_tasks=1)],
+    ids=["in all", "of a tenant", "of an owner"],
+)
 async def test_what_is_being_created_counts_in_every_look(rigged: Rigged, ticks: Ticks, bounds: Bounds) -> None:
     gauge = backlog(rigged, ticks, bounds)
-    await gauge.admit("acme")
+    await gauge.admit(ADA)
     gate = rigged.gate_before("create")
     creating = asyncio.create_task(gauge.create(new_task(owner=Owner("acme", "ada"))))
     await gate.reached()
@@ -180,9 +187,53 @@ async def test_what_is_being_created_counts_in_every_look(rigged: Rigged, ticks:
     assert await admitted(gauge) == 0
 
 
+async def test_the_bound_of_an_owner_counts_all_that_it_has_unfinished_and_nobody_elses(
+    store: Store, ticks: Ticks
+) -> None:
+    await waiting(store, 2)
+    session = await store.open_session(HOUR, {})
+    await store.claim(session.id, [Demand(HANDLER, 1)], 1)
+    gauge = backlog(store, ticks, Bounds(owner_tasks=3))
+    await gauge.admit(ADA)
+    with pytest.raises(BacklogFull, match="unfinished"):
+        await gauge.admit(ADA)
+    for other in (Owner("acme", "bob"), Owner("blue", "ada")):
+        await gauge.admit(other)
+
+
+async def test_the_bound_of_an_owner_is_none_for_those_who_are_not_counted(rigged: Rigged, ticks: Ticks) -> None:
+    gauge = backlog(rigged, ticks, Bounds(owner_tasks=1))
+    for _ in range(3):
+        await gauge.admit(ADA, counted=False)
+    assert rigged.calls == []
+
+
+async def test_a_look_for_one_owner_holds_up_no_other(rigged: Rigged, ticks: Ticks) -> None:
+    gauge = backlog(rigged, ticks, Bounds(owner_tasks=1))
+    gate = rigged.gate_before("unfinished")
+    first = asyncio.create_task(gauge.admit(ADA))
+    await gate.reached()
+    await gauge.admit(Owner("acme", "bob"))
+    gate.open()
+    await first
+
+
+async def test_those_that_were_admitted_during_a_later_look_count(rigged: Rigged, ticks: Ticks) -> None:
+    """One owner's look is under way when others take what was left for all."""
+    gauge = backlog(rigged, ticks, Bounds(backlog=2, owner_tasks=10))
+    gate = rigged.gate_before("unfinished")
+    slow = asyncio.create_task(gauge.admit(ADA))
+    await gate.reached()
+    for name in ("bob", "cyd"):
+        await gauge.admit(Owner("acme", name), counted=False)
+    gate.open()
+    with pytest.raises(BacklogFull):
+        await slow
+
+
 async def test_time_is_the_machines_unless_told_otherwise(store: Store) -> None:
     gauge = Backlog(lambda: store, lambda: Bounds(backlog=1))
-    await gauge.admit("acme")
+    await gauge.admit(ADA)
     await gauge.create(new_task())
     with pytest.raises(BacklogFull):
-        await gauge.admit("acme")
+        await gauge.admit(ADA)

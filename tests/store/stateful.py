@@ -369,6 +369,7 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda store: store.loads())
         self.both(lambda store: store.backlog(1_000))
         self.both(lambda store: store.backlog(2, "acme"))
+        self.both(lambda store: store.unfinished(ADA, 1_000))
         self.both(lambda store: store.page(ADA, None, 2))
         self.both(lambda store: store.page(ADA, self.steps % (self.number + 2), 10))
         # At their second version tasks begin to differ from each other.

@@ -131,6 +131,7 @@ def fill(connection: sqlite3.Connection, each: int) -> None:
         ("RUN_TENANTS", ("t1", "h", 10)),
         ("RUN_BACKLOG", (500, 20)),
         ("RUN_BACKLOG_OF", ("t1", 500, "t1", 10)),
+        ("TASK_UNFINISHED", ("t1", "ada", 10)),
         ("RUN_PROMOTE", (0, 500, 500)),
         ("SESSION_ALIVE", (500, "s", 0)),
         ("RUN_CLAIM", ("s", 1, 0, "h", "t1", 2)),

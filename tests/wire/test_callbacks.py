@@ -21,7 +21,7 @@ from tests.tools.test_external import text
 from tests.wire.envelopes import JSON
 from tests.wire.support import Client, Stage, hosting, stage
 
-MIB = 1 << 20
+BOUND = Limits().request_body
 UNKNOWN = (401, b'{"error":"Unknown handle"}')
 
 
@@ -44,7 +44,7 @@ async def scene(tmp_path: Path, elsewhere: Elsewhere) -> AsyncGenerator[Stage]:
     def declare(tasks: Tasks) -> None:
         elsewhere.declare(tasks)
 
-    async with stage(tmp_path, declare, limits=Limits(step_result=MIB - 100)) as up:
+    async with stage(tmp_path, declare, limits=Limits(step_result=BOUND - 100)) as up:
         up.tasks.callbacks(up.mcp)
         async with hosting(up.mcp.streamable_http_app()) as (http, url):
             # The app that `stage` serves was made before there was the route.
@@ -159,13 +159,13 @@ async def test_what_is_over_is_a_conflict(scene: Stage, elsewhere: Elsewhere, ho
         assert await hook.say(cancelled, body) == over
 
 
-async def test_a_mebibyte_is_read_and_no_more(scene: Stage, elsewhere: Elsewhere, hook: Hook) -> None:
+async def test_a_body_is_read_up_to_the_bound_and_no_more(scene: Stage, elsewhere: Elsewhere, hook: Hook) -> None:
     await scene.client.start("render")
     handle = await elsewhere.given()
-    too_large = (413, f'{{"error":"The body has more than {MIB} bytes"}}'.encode())
-    assert await hook.say(handle, b'{"message": "' + b"x" * MIB + b'"}') == too_large
-    assert await hook.say(handle, b'{"message": "' + b"x" * (MIB - 15) + b'"}') == (204, b"")
-    status, raw = await hook.say(handle, {"result": "x" * (MIB - 50)})
+    too_large = (413, f'{{"error":"The body has more than {BOUND} bytes"}}'.encode())
+    assert await hook.say(handle, b'{"message": "' + b"x" * BOUND + b'"}') == too_large
+    assert await hook.say(handle, b'{"message": "' + b"x" * (BOUND - 15) + b'"}') == (204, b"")
+    status, raw = await hook.say(handle, {"result": "x" * (BOUND - 50)})
     assert (status, b"is the limit" in raw) == (413, True)
     # Announced, and never sent: the answer comes all the same.
     fields = [("authorization", f"Bearer {handle}"), ("content-length", str(10**12))]
@@ -186,7 +186,7 @@ async def said(scene: Stage, handle: object, messages: list[JSON]) -> tuple[int,
 
     headers = [(b"authorization", f"Bearer {handle}".encode())]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": b""}
-    await Starlette(routes=[Route("/", Callbacks(scene.tasks.external).endpoint, methods=["POST"])])(
+    await Starlette(routes=[Route("/", Callbacks(scene.tasks.external, Limits).endpoint, methods=["POST"])])(
         scope, receive, send
     )
     return sent[0]["status"], len(messages) - len(left)
@@ -195,7 +195,7 @@ async def said(scene: Stage, handle: object, messages: list[JSON]) -> tuple[int,
 async def test_a_body_that_is_not_announced_is_read_up_to_the_bound(scene: Stage, elsewhere: Elsewhere) -> None:
     await scene.client.start("render")
     handle = await elsewhere.given()
-    chunks = [{"type": "http.request", "body": b" " * (MIB // 4), "more_body": True} for _ in range(9)]
+    chunks = [{"type": "http.request", "body": b" " * (BOUND // 4), "more_body": True} for _ in range(9)]
     assert await said(scene, handle, chunks) == (413, 5)
     last = {"type": "http.request", "body": b'{"result": 1}', "more_body": False}
     assert await said(scene, handle, [*chunks[:3], last]) == (204, 4)

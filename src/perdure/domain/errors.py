@@ -21,6 +21,7 @@ __all__ = [
     "MalformedTaskId",
     "NotStorable",
     "PerdureError",
+    "PolledTooOften",
     "StepFailed",
     "StepInterrupted",
     "StoreUnavailable",
@@ -135,14 +136,14 @@ class LimitExceeded(PerdureError):
 
 
 class BacklogFull(PerdureError):
-    """So many tasks wait to be run already that another one is refused, before anything is stored.
+    """So many tasks wait to be run already, or one owner has so many, that another is refused before it is stored.
 
     `retry_after_ms` is a hint for the caller, in milliseconds.
     """
 
-    def __init__(self, *, retry_after_ms: int = 5000) -> None:
+    def __init__(self, message: str = "Too many tasks are waiting already", *, retry_after_ms: int = 5000) -> None:
         self.retry_after_ms = retry_after_ms
-        super().__init__("Too many tasks are waiting already")
+        super().__init__(message)
 
 
 class SubscriptionsFull(PerdureError):
@@ -154,6 +155,17 @@ class SubscriptionsFull(PerdureError):
     def __init__(self, message: str = "Too many subscriptions are open already", *, retry_after_ms: int = 5000) -> None:
         self.retry_after_ms = retry_after_ms
         super().__init__(message)
+
+
+class PolledTooOften(PerdureError):
+    """One owner asks for one task far more often than it was told to.
+
+    `retry_after_ms`: when to ask again, in milliseconds.
+    """
+
+    def __init__(self, *, retry_after_ms: int) -> None:
+        self.retry_after_ms = retry_after_ms
+        super().__init__("The task is asked for too often: keep to its pollIntervalMs")
 
 
 class IdempotencyKeyReused(PerdureError):

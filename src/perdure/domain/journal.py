@@ -151,11 +151,6 @@ class Replay:
         gathers = {place: _gather(place) for known in (*journal.entries, *asks) for place in _gathers_around(known)}
         self._entries: dict[str, Entry] = {**journal.entries, **asks, **gathers}
         self._left = set(self._entries)
-        self._recorded = len(journal.entries)
-
-    def __len__(self) -> int:
-        """How many entries are on record. Questions and gathers are not: they are found by others."""
-        return self._recorded
 
     def find(self, place: str, verb: Verb, name: str = "") -> Entry | None:
         """What stands at `place`, if the code has been here before.

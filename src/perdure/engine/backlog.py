@@ -1,6 +1,8 @@
-"""The bound of what may wait to be run, so that a server refuses work in time instead of promising what it can't keep.
+"""The bounds of what may wait to be run, and of what one owner may have, so that a server refuses work in time.
 
-How much waits is looked up now and then, and what this process has created since is added: a count at each creation
+Instead of promising what it can't keep, or keeping so much for one that nothing is left for others.
+
+How much there is is looked up now and then, and what this process has created since is added: a count at each creation
 would cost more than the creation. So the bound is kept give or take what other processes create between two looks.
 What was added may be done by now, so nobody is refused for it before there was another look.
 """
@@ -13,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from perdure.domain.errors import BacklogFull
-from perdure.domain.model import NewTask, Task
+from perdure.domain.model import NewTask, Owner, Task
 from perdure.store.base import Store
 
 __all__ = ["Backlog", "Bounds"]
@@ -27,7 +30,10 @@ _COST = 1e-5
 
 
 class Bounds(Protocol):
-    """How many tasks may wait; None is no bound."""
+    """How many tasks may wait, in all and of one tenant, and how many unfinished ones an owner may have.
+
+    None is no bound.
+    """
 
     @property
     def backlog(self) -> int | None: ...
@@ -35,18 +41,29 @@ class Bounds(Protocol):
     @property
     def tenant_backlog(self) -> int | None: ...
 
+    @property
+    def owner_tasks(self) -> int | None: ...
+
+
+Whose = Owner | str | None
+"""Whose tasks are counted: an owner's, a tenant's, or everybody's."""
+
 
 @dataclass(slots=True)
 class _Gauge:
-    """How many tasks waited when somebody last looked, and how many were admitted since."""
+    """How many tasks there were when somebody last looked, and how many were admitted since."""
 
     looked_at: float
     found: int
     admitted: int = 0
 
+    @property
+    def count(self) -> int:
+        return self.found + self.admitted
+
 
 class Backlog:
-    """Refuses tasks past `Bounds.backlog` waiting in all, or `Bounds.tenant_backlog` of one tenant.
+    """Refuses tasks past any of the bounds.
 
     Store and bounds are asked for each time, since both may be set after the program was put together.
     """
@@ -57,24 +74,32 @@ class Backlog:
         self._store = store
         self._bounds = bounds
         self._clock = clock
-        self._gauges: dict[str | None, _Gauge] = {}
-        """By tenant, and under None in all; in the order of the looks."""
-        self._under_way: Counter[str] = Counter()
-        self._looking = asyncio.Lock()
+        self._gauges: dict[Whose, _Gauge] = {}
+        """In the order of the looks."""
+        self._under_way: Counter[Owner] = Counter()
+        self._looking: WeakValueDictionary[Whose, asyncio.Lock] = WeakValueDictionary()
 
-    async def admit(self, tenant: str) -> None:
-        """Count one task more.
+    async def admit(self, owner: Owner, *, counted: bool = True) -> None:
+        """Count one task more. `counted`: its owner has a bound of its own.
 
         Raises:
-            BacklogFull: too many wait already.
+            BacklogFull: too many wait already, or the owner has too many.
             StoreUnavailable: nobody can tell.
         """
         bounds = self._bounds()
-        watched = {None: bounds.backlog, tenant: bounds.tenant_backlog}
-        async with self._looking:  # whoever comes during a look waits for it, or would be admitted on an old count
-            gauges = [await self._gauge(whose, bound) for whose, bound in watched.items() if bound is not None]
-            for gauge in gauges:
-                gauge.admitted += 1
+        watched: dict[Whose, int | None] = {None: bounds.backlog, owner.tenant: bounds.tenant_backlog}
+        if counted:
+            watched[owner] = bounds.owner_tasks
+        bound_of = {whose: bound for whose, bound in watched.items() if bound is not None}
+        while True:
+            for whose, bound in bound_of.items():
+                await self._check(whose, bound)
+            # During the later looks others may have been admitted.
+            gauges = {whose: self._gauges.get(whose) for whose in bound_of}
+            if all(gauge is not None and gauge.count < bound_of[whose] for whose, gauge in gauges.items()):
+                break
+        for gauge in filter(None, gauges.values()):
+            gauge.admitted += 1
 
     async def create(self, new: NewTask) -> Task:
         """Create a task that was admitted just now. A look that comes before the store has it counts it all the same.
@@ -82,34 +107,38 @@ class Backlog:
         Raises:
             TaskNotFound, IdempotencyKeyReused, StoreUnavailable: as `Store.create`.
         """
-        self._under_way[new.owner.tenant] += 1
+        self._under_way[new.owner] += 1
         try:
             return await self._store().create(new)
         finally:
-            self._under_way[new.owner.tenant] -= 1
+            self._under_way[new.owner] -= 1
             self._under_way += Counter()  # forgets whoever has none
 
-    async def _gauge(self, whose: str | None, bound: int) -> _Gauge:
-        """What says that one task more is within a bound.
+    async def _check(self, whose: Whose, bound: int) -> None:
+        """That one task more is within a bound.
 
         Raises:
             BacklogFull: it is not.
         """
-        gauge = self._gauges.get(whose)
-        if gauge is None or self._is_old(gauge, bound):
-            gauge = await self._look(whose, bound)
-        if gauge.found + gauge.admitted >= bound:
-            raise BacklogFull
-        return gauge
+        looking = self._looking.setdefault(whose, asyncio.Lock())
+        async with looking:  # whoever comes during a look waits for it, or would be admitted on an old count
+            gauge = self._gauges.get(whose)
+            if gauge is None or self._is_old(gauge, bound):
+                gauge = await self._look(whose, bound)
+        if gauge.count >= bound:
+            raise BacklogFull("Too many tasks are unfinished already") if isinstance(whose, Owner) else BacklogFull()
 
     def _is_old(self, gauge: _Gauge, bound: int) -> bool:
         age = self._clock() - gauge.looked_at
-        doubtful = gauge.found < bound <= gauge.found + gauge.admitted
+        doubtful = gauge.found < bound <= gauge.count
         return age >= _LOOK_EVERY or (doubtful and age >= bound * _COST)
 
-    async def _look(self, whose: str | None, bound: int) -> _Gauge:
-        found = sum((await self._store().backlog(bound, whose)).values())
-        coming = self._under_way.total() if whose is None else self._under_way[whose]
+    async def _look(self, whose: Whose, bound: int) -> _Gauge:
+        if isinstance(whose, Owner):
+            found = await self._store().unfinished(whose, bound)
+        else:
+            found = sum((await self._store().backlog(bound, whose)).values())
+        coming = sum(count for owner, count in self._under_way.items() if whose in (None, owner, owner.tenant))
         now = self._clock()
         self._gauges = {
             other: gauge

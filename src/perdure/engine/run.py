@@ -35,12 +35,14 @@ from perdure.domain.errors import (
     PerdureError,
 )
 from perdure.domain.journal import Entry, EntryState, Journal, Replay, Scope, Verb, Waits
-from perdure.domain.limits import Limits
+from perdure.domain.limits import Limits, cut, within
 from perdure.domain.model import Asked, Claim, InputRequest
 from perdure.store.base import Store
+from perdure.store.codec import encode
 
 from . import branches, lines, patience
 from .lines import WAITING, Line, Parked, Spot
+from .room import Room
 
 __all__ = ["Parked", "Run", "Stop"]
 
@@ -94,12 +96,11 @@ class Run:
         """Whether the coroutine of the work was cancelled, for the reason that `stop` gives."""
         self._began_cancelled = claim.task.cancel_requested
         self._root = Line(Scope())
-        self._fresh = 0
-        """How many entries this run has begun."""
         self._meanwhile: list[tuple[str, BaseException]] = []
         """Where the work has come to while it was handling an error, and which."""
         self._replay: Replay | None = None
         self._journal = Journal()
+        self._room = Room(self.limits, self._journal)
         self._loading = asyncio.Lock()
         self._asked: dict[str, Asked] = {}
         self._begun: list[tuple[Entry, int | None]] = []
@@ -143,13 +144,14 @@ class Run:
     # -- what the work asks --------------------------------------------------------------------------------------------
 
     async def report(self, message: str) -> None:
-        """Show `message` as the task's status message.
+        """Show `message` as the task's status message. Of a long one, the beginning is kept (`Limits.message`).
 
         Raises:
             LeaseLost: this run no longer counts.
             NotStorable: the message is no valid Unicode.
         """
-        await patience.persist(lambda: self.store.report(self.claim, message))
+        kept = cut(message, self.limits.message)
+        await patience.persist(lambda: self.store.report(self.claim, kept))
 
     async def ask(self, asked: Mapping[str, Asked]) -> dict[str, InputRequest]:
         """The questions in `asked` (by key), each answered or given up; where they are asked is filled in here.
@@ -157,6 +159,8 @@ class Run:
         Raises:
             Parked: some are open. Let it pass.
             InputKeyReused: a key stands for another question already.
+            LimitExceeded: a question is too large, or the task has asked too many.
+            NotStorable: a question has no JSON form.
             JournalMismatch: something else was done here before.
             ConfigurationError: this is inside a step.
             asyncio.CancelledError: the run is to end, so it asks nothing more.
@@ -177,7 +181,9 @@ class Run:
         return closed
 
     def _note_questions(self, asked: Mapping[str, Asked], place: str) -> None:
+        self._room.for_questions([*self._asked, *asked])
         for key, new in asked.items():
+            within(f"The question {key!r}", len(encode(new.request).encode()), self.limits.question)
             placed = Asked(new.request, place, new.timeout_ms)
             if self._asked.setdefault(key, placed).request != new.request:
                 self._give_up(InputKeyReused(key))
@@ -289,16 +295,16 @@ class Run:
         place = self._next_place(line)
         spot = Spot(place, self._found(lambda: replay.find(place, verb, name)))
         if spot.entry is None and verb is not Verb.GATHER:
-            self._count(replay)
+            self._room.for_entry()
         return spot
 
-    def _count(self, replay: Replay) -> None:
-        # Those that were begun, not those on record: of a thousand branches none may have come that far yet.
-        if len(replay) + self._fresh >= self.limits.entries:
-            raise LimitExceeded(
-                f"The journal of a task has at most {self.limits.entries} entries, and this one is full"
-            )
-        self._fresh += 1
+    def make_room(self, size: int) -> None:
+        """Keep another value of `size` bytes in the journal.
+
+        Raises:
+            LimitExceeded: the journal would take too many.
+        """
+        self._room.for_value(size)
 
     async def record(self, entry: Entry, *, wake_in_ms: int | None = None, note: str | None = None) -> Entry:
         """Write an entry, and see it through: what was done must not be forgotten because somebody cancels now.
@@ -364,6 +370,7 @@ class Run:
         async with self._loading:
             if self._replay is None:
                 self._journal = await patience.persist(lambda: self.store.journal(self.claim))
+                self._room = Room(self.limits, self._journal)
                 self._replay = Replay(self._journal)
             return self._replay
 

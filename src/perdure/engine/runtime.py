@@ -25,6 +25,7 @@ from perdure.store.base import Store
 from .backlog import Backlog
 from .handler import Handlers
 from .janitor import Janitor
+from .pace import Pace
 from .snapshots import Snapshots
 from .unclaimed import Watch
 from .wake import Hub
@@ -50,8 +51,10 @@ class Options:
 
     `queues`: those that its worker serves, each with how many runs it may have at once (None: as many as the worker);
     None in place of the map: all. `backlog` and `tenant_backlog`: how many tasks may wait to be run, in all and of one
-    tenant, before another is refused. `subscriptions` and `owner_subscriptions`: how many may be open, in all and of
-    one owner; `subscribed_tasks`: of how many tasks together, one that several ask for counting as often.
+    tenant, before another is refused; `owner_tasks`: how many unfinished ones an owner may have. `subscriptions` and
+    `owner_subscriptions`: how many may be open, in all and of one owner; `subscribed_tasks`: of how many tasks
+    together, one that several ask for counting as often. `polls`: how many the process should have to answer per
+    second.
     """
 
     worker: bool = True
@@ -59,9 +62,11 @@ class Options:
     queues: Mapping[str, int | None] | None = None
     backlog: int | None = 10_000
     tenant_backlog: int | None = None
+    owner_tasks: int | None = 10_000
     subscriptions: int | None = 10_000
     owner_subscriptions: int | None = 1_000
     subscribed_tasks: int | None = 100_000
+    polls: int | None = 1_000
     limits: Limits = field(default_factory=Limits)
     lease_ms: int = 30_000
     grace_ms: int = 10_000
@@ -80,6 +85,7 @@ class Runtime:
         self._handlers = handlers
         self.options = options
         self.backlog = Backlog(lambda: self.store, lambda: self.options)
+        self.pace = Pace(lambda: self.options)
         self.snapshots = Snapshots(lambda: self.store, lambda: self.options)
         self._worker: Worker | None = None
         self._stopping = False

@@ -15,12 +15,12 @@ from typing import Any, cast
 
 from perdure.domain.errors import (
     LeaseLost,
-    LimitExceeded,
     NotStorable,
     StepFailed,
     StepInterrupted,
 )
 from perdure.domain.journal import Entry, EntryState, Verb
+from perdure.domain.limits import within
 from perdure.domain.model import JSON, JSONObject
 from perdure.domain.retry import NEVER, Retry
 from perdure.store.codec import decode, encode, mended
@@ -148,11 +148,9 @@ def _encoded(run: Run, name: str, value: JSON) -> str:
     except NotStorable as error:
         raise NotStorable(f"The result of the step {name!r} can't be stored as JSON") from error
     size = len(text.encode())
-    if size > run.limits.step_result:
-        raise LimitExceeded(
-            f"The result of the step {name!r} takes {size} bytes as JSON, and {run.limits.step_result} is the limit: "
-            "keep what is large elsewhere, and return where it is"
-        )
+    advice = "keep what is large elsewhere, and return where it is"
+    within(f"The result of the step {name!r}", size, run.limits.step_result, advice)
+    run.make_room(size)
     return text
 
 

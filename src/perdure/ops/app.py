@@ -48,12 +48,16 @@ class Tasks(TasksExtension):
         backlog: how many tasks may wait to be run, in all; past it calls are refused until there are fewer. Kept give
             or take what other processes create within a quarter of a second. None: no bound.
         tenant_backlog: the same for the tasks of one tenant.
+        owner_tasks: how many unfinished tasks one owner may have, whatever they wait for; of a server without
+            authentication, whose clients are all one, they are not counted. None: no bound.
         subscriptions: how many `subscriptions/listen` for tasks may be open in this process at once; past it others are
             refused, and have to poll. None: no bound.
         owner_subscriptions: the same for one owner; of a server without authentication, whose clients are all one, only
             the bound of all counts.
         subscribed_tasks: for how many unfinished tasks they may be together, each counted as often as somebody listens.
             None: no bound.
+        polls: how many polls a second this process should have to answer. Past it clients are told longer intervals, in
+            proportion. None: no bound.
         limits: how much one task may ask of the store, in characters, bytes and entries, and one request of the server.
         lease: how long after this worker's last sign of life others may take over its tasks.
         grace: how long running tasks may go on at a shutdown, before they are handed to others.
@@ -84,9 +88,11 @@ class Tasks(TasksExtension):
         queues: checks.Queues | None = None,
         backlog: int | None = 10_000,
         tenant_backlog: int | None = None,
+        owner_tasks: int | None = 10_000,
         subscriptions: int | None = 10_000,
         owner_subscriptions: int | None = 1_000,
         subscribed_tasks: int | None = 100_000,
+        polls: int | None = 1_000,
         limits: Limits | None = None,
         lease: Duration = "30s",
         grace: Duration = "10s",
@@ -105,9 +111,11 @@ class Tasks(TasksExtension):
             queues=checks.queues(queues),
             backlog=checks.bound(backlog, "backlog"),
             tenant_backlog=checks.bound(tenant_backlog, "tenant_backlog"),
+            owner_tasks=checks.bound(owner_tasks, "owner_tasks"),
             subscriptions=checks.bound(subscriptions, "subscriptions"),
             owner_subscriptions=checks.bound(owner_subscriptions, "owner_subscriptions"),
             subscribed_tasks=checks.bound(subscribed_tasks, "subscribed_tasks"),
+            polls=checks.bound(polls, "polls"),
             limits=checks.limits(limits),
             lease_ms=milliseconds(lease, what="lease"),
             grace_ms=milliseconds(grace, what="grace"),
@@ -126,8 +134,10 @@ class Tasks(TasksExtension):
             identify=identify,
             legacy=legacy,
         )
-        runtime = self.assembly.runtime
-        self._external = ExternalWork(runtime, lambda: runtime.options.limits)
+        self._external = ExternalWork(self.assembly.runtime, self._limits)
+
+    def _limits(self) -> Limits:
+        return self.assembly.options.limits
 
     def configure(
         self,
@@ -335,17 +345,18 @@ class Tasks(TasksExtension):
 
             curl -X POST https://example.org/perdure/external -H "Authorization: Bearer $HANDLE" -d '{"result": 42}'
 
-        The body is one of `{"result": …}`, `{"error": "…"}` and `{"message": "…"}`, of 1 MiB at most. 204: it is said.
-        400: the body is none of these. 401: there is no such handle. 409: it ended otherwise before. 413: too large.
-        503: try again later. The handle is all the authentication that there is, so whoever is not on this machine has
-        to come by HTTPS.
+        The body is one of `{"result": …}`, `{"error": "…"}` and `{"message": "…"}`, of `Limits.request_body` at most.
+        204: it is said. 400: the body is none of these. 401: there is no such handle. 409: it ended otherwise before.
+        413: too large. 503: try again later. The handle is all the authentication that there is, so whoever is not on
+        this machine has to come by HTTPS.
 
         Raises:
             ConfigurationError: the path does not begin with a slash.
         """
         if not path.startswith("/"):
             raise ConfigurationError(f"{path!r} is no path: write for example '/perdure/external'")
-        server.custom_route(path, methods=["POST"], name="perdure-external")(Callbacks(self._external).endpoint)
+        callbacks = Callbacks(self._external, self._limits)
+        server.custom_route(path, methods=["POST"], name="perdure-external")(callbacks.endpoint)
 
 
 def _optional(duration: Duration | None, what: str) -> int | None:

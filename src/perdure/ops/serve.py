@@ -84,14 +84,15 @@ def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port:
     print(
         f"perdure: serving {app.name} on http://{where}:{sockets[0].getsockname()[1]}/mcp", file=sys.stderr, flush=True
     )
-    told = _nothing
+    told, bounds = _nothing, dict[str, int]()
     if assembly is not None:
         assembly.warn_of_keys()
         told = assembly.stop_working
+        bounds["max_request_body_size"] = assembly.options.limits.request_body
         health.offer(app, assembly)
     with Leaving() as leaving:
         http.listen(
-            app.streamable_http_app(host=host),
+            app.streamable_http_app(host=host, **bounds),
             sockets,
             log_level="warning",
             log_config=None,

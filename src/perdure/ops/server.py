@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 from mcp.server.mcpserver import MCPServer
+from starlette.applications import Starlette
 
 from . import exposure, health, http, ports, stdin
 from .assembly import Assembly
@@ -47,6 +48,12 @@ class Server(MCPServer[Any]):
                 ports.close(ports.bind(host, kwargs.get("port", 8000)))
                 exposure.warn(self)
                 super().run(transport, **kwargs)
+
+    def streamable_http_app(self, **options: Any) -> Starlette:
+        """As `MCPServer.streamable_http_app`, with `Limits.request_body` as the bound of a request."""
+        return super().streamable_http_app(
+            **{"max_request_body_size": self.assembly.options.limits.request_body, **options}
+        )
 
     def _run_http(self, sockets: list[socket.socket], **options: Any) -> None:
         exposure.warn(self)

@@ -340,6 +340,10 @@ class Operators(Protocol):
         """
         ...
 
+    async def unfinished(self, owner: Owner, most: int) -> int:
+        """How many unfinished tasks an owner has, whatever they wait for; up to `most`, which bounds the cost."""
+        ...
+
 
 class Housekeeping(Protocol):
     """What nobody asks for and somebody has to do, on any number of replicas at once."""

@@ -11,15 +11,10 @@ from collections.abc import Iterable
 from typing import cast
 
 from perdure.domain.errors import NotStorable
+from perdure.domain.limits import MAX_DEPTH
 from perdure.domain.model import JSON, JSONObject
 
-__all__ = ["MAX_DEPTH", "copied", "decode", "decode_object", "encode", "is_plain", "mended", "plain"]
-
-MAX_DEPTH = 100
-"""Levels of nesting.
-
-Python's parser recurses: a value that was stored from a shallow stack might not be readable from a deeper one, and then
-its task could never be read again."""
+__all__ = ["copied", "decode", "decode_object", "encode", "is_deeper", "is_plain", "mended", "plain"]
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _decoder = json.JSONDecoder()
@@ -35,22 +30,25 @@ def encode(value: JSON) -> str:
         text = _encoder.encode(value)
         # SQLite and PostgreSQL take UTF-8 only; a lone surrogate would fail inside a transaction of many.
         text.encode("utf-8")
-        _check_depth(value, text)
+        if is_deeper(value, text, MAX_DEPTH):
+            raise ValueError
     except (TypeError, ValueError, RecursionError) as error:
         raise NotStorable(f"The value can't be stored as JSON: {type(error).__name__}") from error
     return text
 
 
-def _check_depth(value: JSON, text: str) -> None:
+def is_deeper(value: JSON, text: str, most: int) -> bool:
+    """Whether `value`, which is `text` as JSON, nests deeper than `most` levels."""
     # No value is deeper than its brackets are many; most have few, and only the others are worth a walk.
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return
+    if text.count("[") + text.count("{") <= most:
+        return False
     level, depth = [value], 0
     while level:
         depth += 1
-        if depth > MAX_DEPTH:
-            raise ValueError
+        if depth > most:
+            return True
         level = [child for node in level for child in _children(node) if isinstance(child, (dict, list))]
+    return False
 
 
 def _children(node: JSON) -> Iterable[JSON]:

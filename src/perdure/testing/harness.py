@@ -18,6 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
+from perdure.domain.errors import LimitExceeded
 from perdure.domain.journal import Journal
 from perdure.domain.model import JSON, Claim, Demand, Failure, JSONObject, Owner, Status
 from perdure.domain.policy import Duration, is_timer, milliseconds
@@ -222,9 +223,11 @@ class Harness:
         if not late and (strange := [key for key in plain if key not in asked]):
             raise AssertionError(await self._not_asked(task, asked, strange))
         try:
-            fitting = check(questions, plain)
+            fitting = check(questions, plain, self._assembly.options.limits)
         except MCPError as misfit:
             raise AssertionError(misfit.error.message) from None
+        except LimitExceeded as large:
+            raise AssertionError(str(large)) from None
         await self._store.answer(self._owner, _id(task), fitting)
         await self.run()
         return await self.look(task)
@@ -296,7 +299,10 @@ class Harness:
     async def _execute(self, claim: Claim) -> None:
         handler = self._assembly.catalog.handlers[claim.operation.handler]
         with _noting(self._raised.setdefault(claim.task.id, [])):
-            execution = Execution(self._worker, handler, claim, cleanup=0.5, pause=self._pause, chance=_no_jitter)
+            limits = self._assembly.options.limits
+            execution = Execution(
+                self._worker, handler, claim, cleanup=0.5, limits=limits, pause=self._pause, chance=_no_jitter
+            )
             self._fate.on_death = execution.abandon
             with suppress(Crash):  # which is how it comes out of the write of what the run came to
                 await execution.see_through()

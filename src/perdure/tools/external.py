@@ -23,7 +23,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from perdure.domain.errors import LimitExceeded, NotStorable
 from perdure.domain.handles import Handle
 from perdure.domain.journal import EntryState
-from perdure.domain.limits import Limits
+from perdure.domain.limits import Limits, cut, within
 from perdure.domain.model import JSON
 from perdure.domain.policy import Duration, milliseconds
 from perdure.engine.external import External, Poll, Settlement
@@ -38,7 +38,7 @@ __all__ = ["ExternalWork", "Finished", "Look", "Start", "described", "read"]
 logger = logging.getLogger(__name__)
 
 _LONGEST: Final = 10_000
-"""Characters that are kept of a message, as of any error's text."""
+"""Characters that are kept of what went wrong, as of any error's text."""
 _FAILED: Final = "ExternalFailed"
 
 
@@ -95,9 +95,9 @@ class ExternalWork:
     async def report(self, handle: Handle | str, message: str) -> None:
         """Show `message` as the task's status message, unless the task asks something just now.
 
-        Of the message, 10,000 characters are kept.
+        Of a long one, the beginning is kept (`Limits.message`).
         """
-        known, text = _parsed(handle), _text(message)
+        known, text = _parsed(handle), _text(message, self._limits().message)
         async with self._runtime.connected() as store:
             await store.tell(known.task_id, known.place, known.token, text)
 
@@ -186,24 +186,21 @@ def _done(result: object, limits: Limits) -> Settlement:
         size = len(encode(value).encode())
     except (PydanticSerializationError, NotStorable, ValueError) as error:
         raise NotStorable("The result of the external work can't be stored as JSON") from error
-    if size > limits.step_result:
-        raise LimitExceeded(
-            f"The result of the external work takes {size} bytes as JSON, and {limits.step_result} is the limit: keep "
-            "what is large elsewhere, and report where it is"
-        )
+    advice = "keep what is large elsewhere, and report where it is"
+    within("The result of the external work", size, limits.step_result, advice)
     return Settlement(EntryState.DONE, value)
 
 
 def _failed(message: str, type: str) -> Settlement:
-    return Settlement(EntryState.FAILED, failure(type, _text(message)))
+    return Settlement(EntryState.FAILED, failure(type, _text(message, _LONGEST)))
 
 
-def _text(message: str) -> str:
-    """What is kept of a message: valid Unicode, and not more than people would read.
+def _text(message: str, most: int) -> str:
+    """A message as valid Unicode, in so many characters at most.
 
     Raises:
         TypeError: it is no text.
     """
     if not isinstance(cast("object", message), str):
         raise TypeError(f"The message must be a str, not {type(message).__name__}")
-    return mended(message[:_LONGEST])
+    return mended(cut(message, most))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
@@ -29,6 +30,7 @@ from perdure.domain.errors import (
     StepInterrupted,
 )
 from perdure.domain.lifecycle import INTERNAL_ERROR
+from perdure.domain.limits import cut
 from perdure.domain.model import JSON, Completed, Failed, Failure, JSONObject, Outcome
 from perdure.engine.handler import Again, Placement
 from perdure.engine.run import Run
@@ -78,7 +80,7 @@ class ToolHandler:
             result = await self._tool.sdk.run(arguments, context, convert_result=True)
         except MCPError as error:
             told = Failure(error.error.code, mended(error.error.message), error.error.data)
-            return self._again(run, error) or Failed(told)
+            return self._again(run, error) or self._protocol_error(run, told)
         except ToolError as error:
             return self._again(run, _judged(error)) or self._failed_tool(run, error)
         except BaseException as error:
@@ -97,7 +99,7 @@ class ToolHandler:
         again = self._again(run, error)
         if again is None:
             logger.warning("%s did not finish %s", self._in_log(run), limit)
-        return again or self._error(str(error))
+        return again or self._error(run, str(error))
 
     # -- once more -----------------------------------------------------------------------------------------------------
 
@@ -118,7 +120,7 @@ class ToolHandler:
     def _completed(self, run: Run, result: CallToolResult | InputRequiredResult) -> Outcome:
         if isinstance(result, InputRequiredResult):
             logger.error("%s returned an InputRequiredResult, which a task can't", self._in_log(run))
-            return self._error(f"Error executing tool {self._tool.name}")
+            return self._error(run, f"Error executing tool {self._tool.name}")
         try:
             # The SDK's dump turns NaN and infinities into null, which no output schema of numbers allows. This one
             # keeps them, so that they are refused as anything else that has no JSON form.
@@ -128,14 +130,25 @@ class ToolHandler:
             size = len(encode(dumped).encode())
         except (PydanticSerializationError, NotStorable, ValueError):
             logger.exception("%s returned what can't be stored as JSON", self._in_log(run))
-            return self._error(f"Error executing tool {self._tool.name}: its result can't be represented as JSON")
+            return self._error(run, f"Error executing tool {self._tool.name}: its result can't be represented as JSON")
         if size > run.limits.result:
             logger.error("%s returned %d bytes, and %d is the limit", self._in_log(run), size, run.limits.result)
             return self._error(
+                run,
                 f"Error executing tool {self._tool.name}: its result takes {size} bytes as JSON, and "
-                f"{run.limits.result} is the limit"
+                f"{run.limits.result} is the limit",
             )
         return Completed(dumped)
+
+    def _protocol_error(self, run: Run, told: Failure) -> Outcome:
+        """The error itself; only its beginning, if it is larger than a result may be."""
+        message = cut(told.message, run.limits.message)
+        with suppress(NotStorable):  # which whoever stores it judges
+            size = len(encode([told.message, told.data]).encode())
+            if size > run.limits.result:
+                logger.error("%s raised %d bytes, and %d is the limit", self._in_log(run), size, run.limits.result)
+                told = Failure(told.code, message)
+        return Failed(told, message)
 
     def _failed_tool(self, run: Run, error: ToolError) -> Outcome:
         cause = error.__cause__
@@ -148,10 +161,10 @@ class ToolHandler:
         if isinstance(cause, StepInterrupted | LimitExceeded | NotStorable | InvalidDuration):
             # Ours, with texts that are fit for anybody, and the author looks at the client's side first.
             logger.error("%s: %s", self._in_log(run), cause)
-            return self._error(f"Error executing tool {self._tool.name}: {cause}")
+            return self._error(run, f"Error executing tool {self._tool.name}: {cause}")
         if not run.parked:  # else the run goes on, and this is said another time
             log_failure(self._in_log(run), error)
-        return self._error(str(error))
+        return self._error(run, str(error))
 
     def _failed_step(self, run: Run, failed: StepFailed) -> Outcome:
         """What the step's own error would have come to, had the tool raised it."""
@@ -160,20 +173,22 @@ class ToolHandler:
                 return Failed(Failure(code, message, data))
             case {"said": str(text)}:
                 logger.info("%s failed: %s", self._in_log(run), failed)
-                return self._error(f"Error executing tool {self._tool.name}: {text}")
+                return self._error(run, f"Error executing tool {self._tool.name}: {text}")
             case _:
                 return self._crashed(run, failed)
 
     def _crashed(self, run: Run, error: BaseException) -> Outcome:
         logger.error("%s raised an unexpected exception", self._in_log(run), exc_info=error)
-        return self._error(f"Error executing tool {self._tool.name}")
+        return self._error(run, f"Error executing tool {self._tool.name}")
 
     def _in_log(self, run: Run) -> str:
         return in_log(self._tool.name, run.claim.task.id)
 
-    def _error(self, message: str) -> Outcome:
+    def _error(self, run: Run, message: str) -> Outcome:
+        # A character takes six bytes at most as JSON; what is larger than a result may be is no text for a reader.
+        text = cut(mended(message), max(run.limits.message, run.limits.result // 8))
         return Completed(
-            cast("JSONObject", error_result(mended(message)).model_dump(mode="json", by_alias=True, exclude_none=True))
+            cast("JSONObject", error_result(text).model_dump(mode="json", by_alias=True, exclude_none=True))
         )
 
 

@@ -18,7 +18,9 @@ from mcp_types import INVALID_PARAMS, CreateMessageResult, CreateMessageResultWi
 from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from perdure.domain.limits import Limits, within
 from perdure.domain.model import JSON, InputRequest, JSONObject
+from perdure.store.codec import encode
 from perdure.tools.kinds import FORM, ROOTS, SAMPLING, SAMPLING_TOOLS, URL, kind_of
 
 __all__ = ["check"]
@@ -74,14 +76,17 @@ _Judge: Final[Any] = cast("Any", validators).extend(Draft202012Validator, {"patt
 _FORMATS: Final = FormatChecker()
 
 
-def check(questions: Iterable[InputRequest], responses: Mapping[str, Any]) -> dict[str, JSON]:
+def check(questions: Iterable[InputRequest], responses: Mapping[str, Any], limits: Limits) -> dict[str, JSON]:
     """The responses that answer one of a task's open questions; all others are left out, whatever they are.
 
     Raises:
+        LimitExceeded: one of them is larger than `Limits.answer`.
+        NotStorable: one has no JSON form.
         MCPError: -32602 with the reason: one of them does not fit its question.
     """
     chosen = {question.key: question.request for question in questions if question.key in responses}
     for key, request in chosen.items():
+        within(f"The response to {key!r}", len(encode(responses[key]).encode()), limits.answer)
         reason = _misfit(request, responses[key])
         if reason is not None:
             raise MCPError(INVALID_PARAMS, f"The response to {key!r} does not fit its request: {reason}")

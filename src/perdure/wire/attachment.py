@@ -57,7 +57,7 @@ class Attachment:
 
     def __init__(self, runtime: Runtime, catalog: Catalog, identify: Identify) -> None:
         listen = Listen(runtime, identify, lambda: self.server_info, self.check_started)
-        self.middleware = Middleware(Guard(catalog.tools.keys()), listen)
+        self.middleware = Middleware(Guard(catalog.tools.keys(), lambda: runtime.options.limits), listen)
         self.server: MCPServer[Any] | None = None
         self.server_info: JSONObject = {}
         self.settings: dict[str, Any] = {}

@@ -4,11 +4,11 @@
     Authorization: Bearer HANDLE  400  the body is none of these
                                   401  no handle, or one that names nothing; always the same bytes (contract 6)
     {"result": …}                 409  it ended otherwise before, or its task is over
-    {"error": "…"}                413  larger than 1 MiB, or than `Limits.step_result`
+    {"error": "…"}                413  larger than `Limits.request_body`, or its result than `Limits.step_result`
     {"message": "…"}              503  the store is away; try again after Retry-After
 
 The handle goes into a header because URLs end up in access logs. It is looked at before the body is: whoever has
-nothing that looks like a handle is not listened to, and nobody for longer than a mebibyte.
+nothing that looks like a handle is not listened to, and nobody for longer than `Limits.request_body`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from starlette.responses import JSONResponse, Response
 
 from perdure.domain.errors import AlreadySettled, LimitExceeded, NotStorable, StoreUnavailable, TaskNotFound
 from perdure.domain.handles import Handle
+from perdure.domain.limits import Limits
 from perdure.tools.external import ExternalWork
 
 __all__ = ["Callbacks"]
 
-_MOST: Final = 1 << 20
-"""Bytes that are read of a body."""
 _SHAPE: Final = 'The body has to be one of {"result": …}, {"error": "…"} and {"message": "…"}'
 
 
@@ -41,16 +40,18 @@ class _TooLarge(Exception):
 
 
 class Callbacks:
-    """The endpoint."""
+    """The endpoint. `limits`: what bounds a body."""
 
-    def __init__(self, work: ExternalWork) -> None:
+    def __init__(self, work: ExternalWork, limits: Callable[[], Limits]) -> None:
         self._work = work
+        self._limits = limits
 
     async def endpoint(self, request: Request) -> Response:
         """Answer one request."""
+        most = self._limits().request_body
         try:
             handle = _handle(request)
-            say = self._verb(_parsed(await _body(request)))
+            say = self._verb(_parsed(await _body(request, most)))
             await say(handle)
         except TaskNotFound:
             return _refusal(401, "Unknown handle", {"WWW-Authenticate": "Bearer"})
@@ -59,7 +60,7 @@ class Callbacks:
         except (_Bad, NotStorable, ClientDisconnect) as error:
             return _refusal(400, str(error))
         except _TooLarge:
-            return _refusal(413, f"The body has more than {_MOST} bytes")
+            return _refusal(413, f"The body has more than {most} bytes")
         except LimitExceeded as error:
             return _refusal(413, str(error))
         except StoreUnavailable as error:
@@ -96,13 +97,13 @@ def _handle(request: Request) -> Handle:
     return Handle.parse(text.strip())
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, most: int) -> bytes:
     declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > _MOST:
+    if declared.isdecimal() and int(declared) > most:
         raise _TooLarge
     body = bytearray()
     async for chunk in request.stream():
-        if len(body) + len(chunk) > _MOST:
+        if len(body) + len(chunk) > most:
             raise _TooLarge
         body += chunk
     return bytes(body)

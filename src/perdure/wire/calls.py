@@ -19,9 +19,11 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp_types import CallToolRequestParams, InputRequiredResult
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from perdure.domain import ids
-from perdure.domain.errors import NotStorable
+from perdure.domain.errors import LimitExceeded, NotStorable
+from perdure.domain.limits import within
 from perdure.domain.model import JSON, JSONObject, NewTask, Owner, Task
 from perdure.engine.runtime import Runtime
 from perdure.store.codec import decode, encode
@@ -30,6 +32,7 @@ from perdure.tools.declaration import TaskTool, error_result, in_log, log_failur
 from . import idempotency, render
 from .capabilities import declares_tasks, input_kinds
 from .errors import missing_extension
+from .identity import ANONYMOUS
 from .inline import Caller, Inline
 from .models import RequestContext
 
@@ -57,6 +60,7 @@ class Calls:
             MCPError: -32021 for a tool that must be a task and a client that knows none, -32602 for a bad idempotency
                 key, and what `prepare` or the inline task raise.
             IdempotencyKeyReused: the key was used for another call.
+            LimitExceeded: the arguments are too large.
             BacklogFull, StoreUnavailable: nothing was created.
         """
         declared = declares_tasks(ctx)
@@ -69,7 +73,7 @@ class Calls:
         known = None if key is None else await self._runtime.store.recall(owner, key.text, key.digest)
         if known is not None:
             return render.created(known) if declared else await self._inline.join(known, caller)
-        arguments: dict[str, Any] = params.arguments or {}
+        arguments = self._arguments(params)
         try:
             as_task = tool.wants_task(tool.validate(arguments)) and declared
             prepared = await self._prepare(tool, arguments, params, ctx)
@@ -78,7 +82,7 @@ class Calls:
             return error_result(str(error))
         if isinstance(prepared, InputRequiredResult):
             return prepared
-        await self._runtime.backlog.admit(owner.tenant)
+        await self._admit(owner)
         new = new_task(tool, arguments, prepared, owner, caller.kinds, key)
         if not as_task:
             return await self._inline.start(new, caller)
@@ -91,19 +95,38 @@ class Calls:
 
         Raises:
             ToolError: the arguments don't fit, or `prepare` refused them.
-            MCPError, IdempotencyKeyReused, BacklogFull, StoreUnavailable: as `call`.
+            MCPError, IdempotencyKeyReused, LimitExceeded, BacklogFull, StoreUnavailable: as `call`.
         """
         key = idempotency.read(params, self._runtime.options.limits)
         known = None if key is None else await self._runtime.store.recall(owner, key.text, key.digest)
         if known is not None:
             return known
-        arguments: dict[str, Any] = params.arguments or {}
+        arguments = self._arguments(params)
         tool.validate(arguments)
         prepared = await self._prepare(tool, arguments, params, ctx)
         if isinstance(prepared, InputRequiredResult):
             return prepared
-        await self._runtime.backlog.admit(owner.tenant)
+        await self._admit(owner)
         return await self._runtime.backlog.create(new_task(tool, arguments, prepared, owner, kinds, key))
+
+    async def _admit(self, owner: Owner) -> None:
+        """Without authentication all clients are one owner, and none of them may use up what is there for it.
+
+        Raises:
+            BacklogFull: one task more is too many.
+            StoreUnavailable: nobody can tell.
+        """
+        await self._runtime.backlog.admit(owner, counted=owner != ANONYMOUS)
+
+    def _arguments(self, params: CallToolRequestParams) -> dict[str, Any]:
+        """Of a call that is new. The guard has seen to it that they have a JSON form.
+
+        Raises:
+            LimitExceeded: they are too large.
+        """
+        arguments: dict[str, Any] = params.arguments or {}
+        within("The whole of the arguments", len(to_json(arguments)), self._runtime.options.limits.arguments)
+        return arguments
 
     async def _prepare(
         self, tool: TaskTool, arguments: dict[str, Any], params: CallToolRequestParams, ctx: RequestContext
@@ -119,19 +142,21 @@ class Calls:
             if isinstance(refused, ValidationError) and not isinstance(error, UnexpectedToolError):
                 raise _unfit(tool, refused) from error
             raise
-        return value if isinstance(value, InputRequiredResult) else _storable(tool, value)
+        return value if isinstance(value, InputRequiredResult) else self._storable(tool, value)
 
+    def _storable(self, tool: TaskTool, value: object) -> JSON:
+        """What `prepare` returned, as the task will find it.
 
-def _storable(tool: TaskTool, value: object) -> JSON:
-    """What `prepare` returned, as the task will find it.
-
-    Raises:
-        UnexpectedToolError: it has no JSON form. The tool's fault, not its caller's.
-    """
-    try:
-        return decode(encode(cast("JSON", pydantic_core.to_jsonable_python(value))))
-    except (NotStorable, pydantic_core.PydanticSerializationError, ValueError) as error:
-        raise UnexpectedToolError(f"Error executing tool {tool.name}") from error
+        Raises:
+            UnexpectedToolError: it has no JSON form, or is too large. The tool's fault, not its caller's.
+        """
+        try:
+            text = encode(cast("JSON", pydantic_core.to_jsonable_python(value)))
+            limit = self._runtime.options.limits.arguments
+            within(f"What the prepare function of {tool.name} returned", len(text.encode()), limit)
+            return decode(text)
+        except (LimitExceeded, NotStorable, pydantic_core.PydanticSerializationError, ValueError) as error:
+            raise UnexpectedToolError(f"Error executing tool {tool.name}") from error
 
 
 def _unfit(tool: TaskTool, error: ValidationError) -> ToolError:

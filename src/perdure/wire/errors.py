@@ -19,6 +19,7 @@ from perdure.domain.errors import (
     MalformedTaskId,
     NotStorable,
     PerdureError,
+    PolledTooOften,
     StoreUnavailable,
     SubscriptionsFull,
     TaskExpired,
@@ -42,7 +43,7 @@ def to_mcp(error: PerdureError) -> MCPError:
     """The protocol error that a client hears for `error`. What is not meant for clients is a bare internal error."""
     if isinstance(error, _CALLERS_FAULT):
         return MCPError(INVALID_PARAMS, str(error))
-    if isinstance(error, StoreUnavailable | BacklogFull | SubscriptionsFull):
+    if isinstance(error, StoreUnavailable | BacklogFull | SubscriptionsFull | PolledTooOften):
         return MCPError(UNAVAILABLE, str(error), {"retryAfterMs": error.retry_after_ms})
     return MCPError(INTERNAL_ERROR, "Internal error")
 

@@ -86,9 +86,11 @@ class TasksExtension(Extension):
     async def _get(self, ctx: RequestContext, params: TaskParams) -> HandlerResult:
         with translated:
             self._attachment.check_started()
-            task = await self._runtime.store.get(self._identify(ctx), ids.parse(params.task_id))
+            owner, task_id, pace = self._identify(ctx), ids.parse(params.task_id), self._runtime.pace
+            poller = pace.admit(owner, task_id)
+            task = await self._runtime.store.get(owner, task_id)
         kinds = input_kinds(ctx) if task.inputs else frozenset[str]()
-        return render.detailed(task, kinds, self._attachment.server_info)
+        return render.detailed(task, kinds, self._attachment.server_info, pace.interval(poller, task))
 
     async def _update(self, ctx: RequestContext, params: UpdateParams) -> HandlerResult:
         owner, store = self._identify(ctx), self._runtime.store
@@ -98,7 +100,7 @@ class TasksExtension(Extension):
             questions = await store.open_questions(owner, task_id)
             # Checked against what the task asked, not stored unless it fits: a question never changes, so nothing can
             # come between.
-            responses = answers.check(questions, params.input_responses)
+            responses = answers.check(questions, params.input_responses, self._runtime.options.limits)
             if responses:
                 await store.answer(owner, task_id, responses)
         return render.acknowledged()

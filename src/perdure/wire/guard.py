@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
 from mcp.shared.exceptions import MCPError
@@ -18,8 +18,9 @@ from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic_core import to_json
 
 from perdure.domain.errors import NotStorable
+from perdure.domain.limits import Limits
 from perdure.domain.model import JSON
-from perdure.store.codec import MAX_DEPTH, encode
+from perdure.store.codec import encode, is_deeper
 from perdure.tools.declaration import CALL
 
 from .capabilities import require_tasks
@@ -31,14 +32,15 @@ logger = logging.getLogger(__name__)
 
 
 class Guard:
-    """The checks. `tools`: the names of the task tools, as they are declared.
+    """The checks. `tools`: the names of the task tools, as they are declared. `limits`: what bounds a request.
 
     `unnamed` counts the requests for a task that came over HTTP without `Mcp-Name`: accepted, since clients leave it
     out, though a load balancer can't route them.
     """
 
-    def __init__(self, tools: Collection[str]) -> None:
+    def __init__(self, tools: Collection[str], limits: Callable[[], Limits]) -> None:
         self._tools = tools
+        self._limits = limits
         self.unnamed = 0
 
     def check_handshake(self, ctx: RequestContext) -> None:
@@ -58,8 +60,9 @@ class Guard:
             MCPError: -32602, -32021 or -32020; see above.
         """
         request_id, method, params = ctx.request_id, ctx.method, ctx.params
-        if not _is_plain(request_id, method, params):
-            _refuse_unrepresentable([request_id, method, params], stored=self._concerns_tasks(ctx))
+        depth = self._limits().depth
+        if not _is_plain(request_id, method, params, depth):
+            _refuse_unrepresentable([request_id, method, params], depth if self._concerns_tasks(ctx) else None)
         if method in METHODS:
             require_tasks(ctx)
             self._check_name(ctx)
@@ -91,18 +94,20 @@ def _says(header: str, text: str) -> bool:
     return (header == text and not header.startswith("=?")) or decode_header_value(header) == text
 
 
-def _refuse_unrepresentable(request: list[Any], *, stored: bool) -> None:
-    """Refuse what JSON text can't carry; and, in what is `stored`, what nests too deep."""
+def _refuse_unrepresentable(request: list[Any], depth: int | None) -> None:
+    """Refuse what JSON text can't carry; and what nests deeper than `depth` levels, unless that is None."""
     try:
-        if stored:
-            encode(cast("JSON", request))
-        else:
+        if depth is None:
             _walk(request)
+            return
+        too_deep = any(is_deeper(part, encode(part), depth) for part in cast("list[JSON]", request))
     except (NotStorable, UnicodeError, ArithmeticError):
         message = (
             "The request holds a value that JSON text can't carry (NaN, an infinity, a lone surrogate, or too deep)"
         )
         raise MCPError(INVALID_PARAMS, message) from None
+    if too_deep:
+        raise MCPError(INVALID_PARAMS, f"The parameters nest deeper than {depth} levels, which is the limit")
 
 
 def _walk(value: object) -> None:
@@ -125,13 +130,12 @@ def _walk(value: object) -> None:
             raise ArithmeticError
 
 
-def _is_plain(request_id: int | str | None, method: str, params: Mapping[str, Any] | None) -> bool:
-    """Whether nothing in it can be what `encode` refuses: true of nearly all requests, and told four times as fast."""
+def _is_plain(request_id: int | str | None, method: str, params: Mapping[str, Any] | None, depth: int) -> bool:
+    """Whether nothing in it can be what is refused: true of nearly all requests, and told four times as fast."""
     if not method.isascii() or (isinstance(request_id, str) and not request_id.isascii()):
         return False
     try:
         text = to_json(params, inf_nan_mode="constants")
     except ValueError:
         return False
-    # Fewer, not as many: `encode` gets the parameters within a list.
-    return b"NaN" not in text and b"Infinity" not in text and text.count(b"[") + text.count(b"{") < MAX_DEPTH
+    return b"NaN" not in text and b"Infinity" not in text and text.count(b"[") + text.count(b"{") <= depth

@@ -118,6 +118,7 @@ class Inline:
 
         Raises:
             MCPError: as `start`; -32602 if an answer does not fit, or the task is gone.
+            LimitExceeded: an answer is too large.
             StoreUnavailable: the answers may be handed in again.
         """
         store, (task_id, kept) = self._runtime.store, _opened(request_state)
@@ -125,7 +126,8 @@ class Inline:
             questions = await store.open_questions(owner, task_id)
         except (TaskNotFound, TaskExpired) as error:
             raise MCPError(INVALID_PARAMS, "The call that this answer belongs to is over") from error
-        begun = store.answer(owner, task_id, answers.check(questions, _plain(responses)))
+        given = answers.check(questions, _plain(responses), self._runtime.options.limits)
+        begun = store.answer(owner, task_id, given)
         return await self._see_through(begun, owner, task_id, caller, kept=kept)
 
     async def _see_through(

@@ -315,7 +315,8 @@ class _Waiting:
     async def _take(self, task: Task, key: str, response: JSON) -> Task:
         async def take() -> Task:
             questions = await self._runtime.store.open_questions(task.owner, task.id)
-            return await self._runtime.store.answer(task.owner, task.id, answers.check(questions, {key: response}))
+            given = answers.check(questions, {key: response}, self._runtime.options.limits)
+            return await self._runtime.store.answer(task.owner, task.id, given)
 
         # Somebody may have thought about it: a store that is away for a moment must not lose it.
         return await patience.persist(take)

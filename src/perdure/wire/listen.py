@@ -195,7 +195,9 @@ class _Stream:
         kinds = self._kinds if snapshot.task.inputs else frozenset[str]()
         said = snapshot.made.get(kinds)
         if said is None:
-            said = snapshot.made[kinds] = render.snapshot(snapshot.task, kinds, self._server_info)
+            said = snapshot.made[kinds] = render.snapshot(
+                snapshot.task, kinds, self._server_info, snapshot.task.poll_ms
+            )
         return {**said, "_meta": self.meta}
 
     async def _acknowledge(self, honored: Mapping[str, Any]) -> None:

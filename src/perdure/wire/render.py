@@ -29,11 +29,11 @@ def acknowledged() -> Wire:
 
 def created(task: Task) -> Wire:
     """A `CreateTaskResult`: flat, and without anything that a later status brings."""
-    return {"resultType": "task", **_head(task)}
+    return {"resultType": "task", **_head(task, task.poll_ms)}
 
 
-def detailed(task: Task, kinds: frozenset[str], server_info: JSONObject) -> Wire:
-    """A `DetailedTask` as `tasks/get` returns it, for a client that can give input of `kinds`.
+def detailed(task: Task, kinds: frozenset[str], server_info: JSONObject, poll_ms: int | None) -> Wire:
+    """A `DetailedTask` as `tasks/get` returns it, for a client that can give input of `kinds` and polls at `poll_ms`.
 
     A task whose open questions this client can't answer is `working` to it: the status `input_required` promises
     questions.
@@ -41,14 +41,14 @@ def detailed(task: Task, kinds: frozenset[str], server_info: JSONObject) -> Wire
     # The SDK would put the identity into `_meta` as well, but a deep copy of it, on every poll.
     return {
         "resultType": _COMPLETE,
-        **snapshot(task, kinds, server_info),
+        **snapshot(task, kinds, server_info, poll_ms),
         "_meta": {SERVER_INFO_META_KEY: server_info},
     }
 
 
-def snapshot(task: Task, kinds: frozenset[str], server_info: JSONObject) -> Wire:
+def snapshot(task: Task, kinds: frozenset[str], server_info: JSONObject, poll_ms: int | None) -> Wire:
     """The same without what makes it a response: what `notifications/tasks` says of the task."""
-    wire = _head(task)
+    wire = _head(task, poll_ms)
     match task.status:
         case Status.INPUT_REQUIRED:
             requests = input_requests(task, kinds)
@@ -77,7 +77,7 @@ def tool_result(task: Task, server_info: JSONObject) -> Wire:
     return result | {"resultType": _COMPLETE, "_meta": meta}
 
 
-def _head(task: Task) -> Wire:
+def _head(task: Task, poll_ms: int | None) -> Wire:
     head: Wire = {
         "taskId": task.id,
         "status": task.status.value,
@@ -87,8 +87,8 @@ def _head(task: Task) -> Wire:
     }
     if task.message is not None:
         head["statusMessage"] = task.message
-    if task.poll_ms is not None:
-        head["pollIntervalMs"] = task.poll_ms
+    if poll_ms is not None:
+        head["pollIntervalMs"] = poll_ms
     return head
 
 

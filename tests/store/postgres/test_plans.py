@@ -216,6 +216,7 @@ async def pages_read(url: str, statement: str, values: Sequence[object]) -> int:
         ("RUN_PROMOTE", [500, 500]),
         ("RUN_BACKLOG", [500, 20]),
         ("RUN_BACKLOG_OF", [500, 10, "t1"]),
+        ("TASK_UNFINISHED", ["t1", "ada", 10]),
         ("RUN_LATE", [500, 10, 0]),
         ("TASK_OVERDUE", [500, 10]),
         ("TASK_PAGE", ["t1", "ada", 2**63 - 1, 10]),

@@ -245,6 +245,9 @@ class MemoryStore:
         ready = (record.task.owner.tenant for record, run in self._t.runs() if run.is_ready(now))
         return Counter(islice((each for each in ready if tenant in (None, each)), most))
 
+    async def unfinished(self, owner: Owner, most: int) -> int:
+        return min(most, sum(record.task.owner == owner for record, _ in self._t.runs()))
+
     # -- housekeeping --------------------------------------------------------------------------------------------------
 
     async def expire(self, limit: int) -> int:

@@ -37,6 +37,7 @@ __all__ = [
     "questions_of",
     "recall",
     "sessions",
+    "unfinished",
     "with_questions",
 ]
 
@@ -152,6 +153,10 @@ async def backlog(access: Access, most: int, tenant: str | None) -> dict[str, in
         return {row[0]: row[1] for row in found}
     count = await access.connection.fetchval(sql.RUN_BACKLOG_OF, access.clock, most, tenant)
     return {tenant: count} if count else {}
+
+
+async def unfinished(access: Access, owner: Owner, most: int) -> int:
+    return await access.connection.fetchval(sql.TASK_UNFINISHED, owner.tenant, owner.principal, most)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -355,6 +355,12 @@ SELECT tenant, count(*) FROM (
     UNION ALL (SELECT tenant FROM perdure.run WHERE {_TIMER} AND due_at <= {_NOW} LIMIT $2) LIMIT $2) AS counted
 GROUP BY tenant ORDER BY tenant"""  # noqa: S608
 
+# index: task_open
+TASK_UNFINISHED: Final = """
+SELECT count(*) FROM (
+    SELECT 1 FROM perdure.task
+    WHERE tenant = $1 AND principal = $2 AND status IN ('working', 'input_required') AND seq > 0 LIMIT $3) AS counted"""
+
 # index: run_ready and run_timer. The same of one tenant: from one handler to the next that has anything ready.
 RUN_BACKLOG_OF: Final = f"""
 WITH RECURSIVE turn (handler) AS (

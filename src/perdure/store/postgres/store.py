@@ -238,6 +238,11 @@ class PostgresStore:
             return {}
         return await self._read(lambda access: finding.backlog(access, most, tenant), self._looks)
 
+    async def unfinished(self, owner: Owner, most: int) -> int:
+        if not is_plain(owner.tenant, owner.principal):
+            return 0
+        return await self._read(lambda access: finding.unfinished(access, owner, most), self._looks)
+
     # -- housekeeping --------------------------------------------------------------------------------------------------
 
     async def expire(self, limit: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from perdure.domain.model import Owner
 from perdure.domain.timeline import Inspection, Load
 from perdure.store import rows
 
 from . import shared, sql
 from .writer import Transaction
 
-__all__ = ["backlog", "backlog_of", "inspect", "loads"]
+__all__ = ["backlog", "backlog_of", "inspect", "loads", "unfinished"]
 
 
 def inspect(tx: Transaction, task_id: str) -> Inspection:
@@ -31,3 +32,8 @@ def backlog(tx: Transaction, most: int, now: int) -> dict[str, int]:
 def backlog_of(tx: Transaction, most: int, tenant: str, now: int) -> dict[str, int]:
     (count,) = tx.one(sql.RUN_BACKLOG_OF, tenant, now, tenant, most) or (0,)
     return {tenant: count} if count else {}
+
+
+def unfinished(tx: Transaction, owner: Owner, most: int) -> int:
+    (count,) = tx.one(sql.TASK_UNFINISHED, owner.tenant, owner.principal, most) or (0,)
+    return count

@@ -200,6 +200,11 @@ SELECT count(*) FROM (
     SELECT 1 FROM turn CROSS JOIN run WHERE run.handler = turn.handler AND run.tenant = ? AND {_READY}
     UNION ALL SELECT 1 FROM run WHERE {_TIMER} AND due_at <= ? AND tenant = ? LIMIT ?)"""  # noqa: S608
 
+# index: task_open
+TASK_UNFINISHED: Final = """
+SELECT count(*) FROM (
+    SELECT 1 FROM task WHERE tenant = ? AND principal = ? AND status IN ('working', 'input_required') LIMIT ?)"""
+
 # index: run_held, then task's primary key
 RUN_HELD_BY: Final = """
 SELECT task_seq, fence, cancel_requested FROM run JOIN task ON task.seq = run.task_seq

@@ -211,6 +211,11 @@ class SQLiteStore:
             return {}
         return self._read(lambda reader: operators.backlog_of(reader, most, tenant, self._clock()))
 
+    async def unfinished(self, owner: Owner, most: int) -> int:
+        if not is_plain(owner.tenant, owner.principal):
+            return 0
+        return self._read(lambda reader: operators.unfinished(reader, owner, most))
+
     # -- housekeeping --------------------------------------------------------------------------------------------------
     # The look comes first and costs an index probe; without it an idle server would begin a transaction every second.
 

@@ -259,6 +259,28 @@ async def test_the_backlog_of_one_tenant_counts_no_other_tenants(store: Store, c
     assert [await store.backlog(100, tenant) for tenant in ("\ud800", "\0")] == [{}, {}]
 
 
+async def test_what_an_owner_has_unfinished_counts_up_to_what_is_asked_for(store: Store, clock: VirtualClock) -> None:
+    ann, bob = Owner("a", "ann"), Owner("a", "bob")
+    assert await store.unfinished(ann, 100) == 0
+    for _ in range(3):
+        await store.create(new_task(owner=ann))
+    await store.create(new_task(owner=bob))
+    await store.create(new_task(owner=Owner("b", "ann")))
+    assert [await store.unfinished(ann, most) for most in (0, 2, 3, 100)] == [0, 2, 3, 3]
+    assert await store.unfinished(bob, 100) == 1
+    assert [await store.unfinished(Owner("a", name), 100) for name in ("\ud800", "\0")] == [0, 0]
+
+
+async def test_tasks_that_are_held_or_parked_are_unfinished_and_those_that_are_over_are_not(store: Store) -> None:
+    held = await running(store)
+    owner = held.task.owner
+    await parked(store)
+    await waiting(store, sleep(1_000))
+    assert await store.unfinished(owner, 100) == 3
+    await store.finish(held, DONE)
+    assert await store.unfinished(owner, 100) == 2
+
+
 async def test_operators_change_nothing(store: Store, clock: VirtualClock, changes: Changes) -> None:
     claim = await running(store)
     await store.record(claim, external())
@@ -268,5 +290,6 @@ async def test_operators_change_nothing(store: Store, clock: VirtualClock, chang
     before = await store.inspect(claim.task.id)
     await store.loads()
     await store.backlog(10)
+    await store.unfinished(claim.task.owner, 10)
     assert await store.inspect(claim.task.id) == before
     assert changes == []

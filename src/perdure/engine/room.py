@@ -1,0 +1,73 @@
+"""How much of what one task may keep is used up: entries of its journal, their bytes, and questions.
+
+Counted from what the journal held when the run began, and from what the run has added since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from perdure.domain.errors import LimitExceeded
+from perdure.domain.journal import Journal
+from perdure.domain.limits import Limits
+from perdure.store.codec import encode
+
+__all__ = ["Room"]
+
+
+class Room:
+    """The room that one run has left."""
+
+    def __init__(self, limits: Limits, journal: Journal) -> None:
+        self._limits = limits
+        self._journal = journal
+        self._begun = len(journal.entries)
+        self._bytes: int | None = None
+        self._added = 0
+
+    def for_entry(self) -> None:
+        """Begin another entry.
+
+        Those that were begun count, not those on record: of a thousand branches none may have come that far yet.
+
+        Raises:
+            LimitExceeded: there are as many as there may be.
+        """
+        most = self._limits.entries
+        if self._begun >= most:
+            raise LimitExceeded(f"The journal of a task has at most {most} entries, and this one is full")
+        self._begun += 1
+
+    def for_value(self, size: int) -> None:
+        """Keep another value of `size` bytes.
+
+        Raises:
+            LimitExceeded: together they would take too many.
+        """
+        self._added += size
+        most = self._limits.journal
+        if self._could_pass(most) and self._held() + self._added > most:
+            self._added -= size
+            raise LimitExceeded(
+                f"The journal of a task takes at most {most} bytes as JSON, and {size} more are too many: keep what is "
+                "large elsewhere, and return where it is"
+            )
+
+    def for_questions(self, keys: Collection[str]) -> None:
+        """Ask the questions of these keys, among which may be some that were asked before.
+
+        Raises:
+            LimitExceeded: the task would have asked too many in its life.
+        """
+        most = self._limits.questions
+        if len({*self._journal.questions, *keys}) > most:
+            raise LimitExceeded(f"A task may ask {most} questions at most")
+
+    def _could_pass(self, most: int) -> bool:
+        """Whether it is worth while to measure what there was: few entries, each within its own limit, are not."""
+        return len(self._journal.entries) * self._limits.step_result + self._added > most
+
+    def _held(self) -> int:
+        if self._bytes is None:
+            self._bytes = sum(len(encode(entry.value).encode()) for entry in self._journal.entries.values())
+        return self._bytes
