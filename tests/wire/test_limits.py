@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
 from perdure import Elicit, Limits, Owner, TaskContext, Tasks
@@ -139,9 +140,16 @@ async def message(scene: Stage, past: int) -> str | None:
     return None if shown == "x" * 10 else shown
 
 
+RESULT = len(
+    CallToolResult(content=[TextContent(text="")], structured_content={"result": ""}).model_dump_json(
+        by_alias=True, exclude_none=True
+    )
+)
+
+
 async def result(scene: Stage, past: int) -> str | None:
-    empty = len('{"content":[{"text":"","type":"text"}],"structuredContent":{"result":""},"isError":false}')
-    return await ended(scene, "echo", {"text": "x" * ((1001 - empty) // 2 + past)})
+    # It is there twice, as text and as structured content.
+    return await ended(scene, "echo", {"text": "x" * (20 + past)})
 
 
 async def idempotency_key(scene: Stage, past: int) -> str | None:
@@ -215,9 +223,13 @@ async def polls(scene: Stage, past: int) -> str | None:
     return None if told == 1000 else f"{told} ms"
 
 
+def somebody(_: object) -> Owner:
+    return Owner("acme", "ada")
+
+
 def idle(**options: Any) -> dict[str, Any]:
     """Nobody works, so that what was created stays as it is; each client is somebody."""
-    return {"worker": False, "identify": lambda _: Owner("acme", "ada"), **options}
+    return {"worker": False, "identify": somebody, **options}
 
 
 EDGES: dict[str, Edge] = {
@@ -232,7 +244,7 @@ EDGES: dict[str, Edge] = {
     "question": Edge(question, f"'q0' takes {QUESTION + 21} bytes", Limits(question=QUESTION + 20)),
     "answer": Edge(answer, f"'q0' takes {ANSWER + 21} bytes", Limits(answer=ANSWER + 20)),
     "message": Edge(message, "xxxxxxxxx…", Limits(message=10)),
-    "result": Edge(result, "its result takes 1003 bytes as JSON, and 1001 is the limit", Limits(result=1001)),
+    "result": Edge(result, f"its result takes {RESULT + 42} bytes", Limits(result=RESULT + 40)),
     "idempotency_key": Edge(idempotency_key, "1 to 5 characters", Limits(idempotency_key=5)),
     "depth": Edge(depth, "nest deeper than 10 levels", Limits(depth=10)),
     "tasks_per_subscription": Edge(tasks_per_subscription, "2 tasks at most", Limits(tasks_per_subscription=2)),

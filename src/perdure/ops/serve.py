@@ -84,7 +84,7 @@ def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port:
     print(
         f"perdure: serving {app.name} on http://{where}:{sockets[0].getsockname()[1]}/mcp", file=sys.stderr, flush=True
     )
-    told, bounds = _nothing, dict[str, int]()
+    told, bounds = _nothing, dict[str, Any]()
     if assembly is not None:
         assembly.warn_of_keys()
         told = assembly.stop_working

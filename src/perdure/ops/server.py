@@ -51,9 +51,8 @@ class Server(MCPServer[Any]):
 
     def streamable_http_app(self, **options: Any) -> Starlette:
         """As `MCPServer.streamable_http_app`, with `Limits.request_body` as the bound of a request."""
-        return super().streamable_http_app(
-            **{"max_request_body_size": self.assembly.options.limits.request_body, **options}
-        )
+        options.setdefault("max_request_body_size", self.assembly.options.limits.request_body)
+        return super().streamable_http_app(**options)
 
     def _run_http(self, sockets: list[socket.socket], **options: Any) -> None:
         exposure.warn(self)

@@ -182,7 +182,10 @@ class BaseContext(Context[Any, Any]):
 
     async def _ask(self, questions: Mapping[str, Question], timeout: Duration | None) -> dict[str, Any]:
         timeout_ms = _optional(timeout)
-        asked = {key: Asked(question.request(), timeout_ms=timeout_ms) for key, question in questions.items()}
+        try:
+            asked = {key: Asked(question.request(), timeout_ms=timeout_ms) for key, question in questions.items()}
+        except ConfigurationError as error:
+            self._misuse(str(error))
         for new in asked.values():
             if (kind := kind_of(new.request)) not in self._run.claim.operation.accepts:
                 raise unsupported_kind(kind)

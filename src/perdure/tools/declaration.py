@@ -30,6 +30,7 @@ from perdure.engine.handler import DEFAULT_QUEUE
 from perdure.store.codec import is_plain
 
 from .context import TaskContext
+from .secrets import check_forms
 from .sync_context import SyncTaskContext
 
 __all__ = ["CALL", "Mode", "TaskTool", "ToolOptions", "error_result", "in_log", "log_failure"]
@@ -142,6 +143,7 @@ class TaskTool:
                 f"{tool.name}: Resolve(...) parameters belong to a request, and a task outlives it. Resolve them in a "
                 "function that you pass as prepare=, and read what it returned from task.prepared"
             )
+        check_forms(fn)
         return tool
 
     @property

@@ -29,6 +29,8 @@ from pydantic import BaseModel
 
 from perdure.domain.model import JSON, JSONObject
 
+from .secrets import check_schema, check_url
+
 __all__ = ["Answer", "Elicit", "ElicitUrl", "ListRoots", "Question", "Sample"]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -81,6 +83,7 @@ class Elicit(Generic[ModelT]):
     Raises, when asked:
         TypeError: it is no model, or a field of it is nothing that a form can hold (the specification's primitive
             schemas).
+        ConfigurationError: a field asks for a secret.
     """
 
     message: str
@@ -90,6 +93,7 @@ class Elicit(Generic[ModelT]):
         """As `Question.request`."""
         if not _is_model(self.schema):
             raise TypeError(f"The schema of an elicitation is a pydantic model class, not {self.schema!r}")
+        check_schema(self.schema.model_json_schema())  # first, since the SDK would only say that it is no form
         schema = render_elicitation_schema(self.schema)
         return _dump(ElicitRequest(params=ElicitRequestFormParams(message=self.message, requested_schema=schema)))
 
@@ -106,13 +110,18 @@ class Elicit(Generic[ModelT]):
 
 @dataclass(frozen=True, slots=True)
 class ElicitUrl:
-    """A page that a person is asked to visit. Accepting means that they agreed to go there, not that they are done."""
+    """A page that a person is asked to visit. Accepting means that they agreed to go there, not that they are done.
+
+    Raises, when asked:
+        ConfigurationError: the page is not on https (http only on this machine), or its address has credentials.
+    """
 
     message: str
     url: str
 
     def request(self) -> JSONObject:
         """As `Question.request`."""
+        check_url(self.url)
         return _dump(ElicitRequest(params=ElicitRequestURLParams(message=self.message, url=self.url)))
 
     def read(self, response: JSON) -> Answer[BaseModel]:

@@ -1,0 +1,29 @@
+"""The page on limits: it has every bound that there is, and the defaults that the code has."""
+
+import re
+from dataclasses import fields
+from inspect import signature
+from pathlib import Path
+
+from perdure import Limits, Tasks
+from tests.wire.test_limits import EDGES
+
+PAGE = Path(__file__).parent.parent / "docs" / "limits.md"
+
+
+def table() -> dict[str, str]:
+    """What the page says of each bound's default."""
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([\w,]+) \| [^|]+ \|$", PAGE.read_text(), re.MULTILINE)
+    assert len(dict(rows)) == len(rows)
+    return dict(rows)
+
+
+def test_the_page_lists_every_limit_that_is_tested_at_its_edge() -> None:
+    assert set(table()) == set(EDGES)
+
+
+def test_the_page_gives_the_defaults_of_the_code() -> None:
+    of_tasks = {name: each.default for name, each in signature(Tasks).parameters.items()}
+    defaults = of_tasks | {each.name: each.default for each in fields(Limits)}
+    shown = {name: "none" if defaults[name] is None else f"{defaults[name]:,}" for name in EDGES}
+    assert table() == shown
