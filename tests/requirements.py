@@ -366,7 +366,13 @@ _GET = (
         "Clients SHOULD respect pollIntervalMs, continue until a terminal status or tasks/cancel, and persist task ids",
         later="client",
     ),
-    _must("Task Polling", "Servers MAY rate-limit clients polling faster than pollIntervalMs", later="limits"),
+    _must(
+        "Task Polling",
+        "Servers MAY rate-limit clients polling faster than pollIntervalMs",
+        "engine/test_pace.py::test_a_client_that_asks_too_often_is_told_longer_and_longer_and_then_no_longer",
+        "engine/test_pace.py::test_who_asks_far_too_often_is_refused_and_told_when_to_come_back",
+        "wire/test_limits.py::test_what_is_just_within_a_limit_goes_through_and_one_more_does_not",
+    ),
 )
 
 _UPDATE = (
@@ -537,8 +543,11 @@ _ERRORS = (
     ),
     _must(
         "contract 6",
-        "Over a limit: -32000 family with data.retryAfterMs; 429 or 503 where we speak HTTP",
-        later="limits",
+        "Over a limit that waiting may lift: -32000 with data.retryAfterMs; a size, which it never does: -32602; 413 or "
+        "503 where we speak HTTP",
+        "wire/test_limits.py::test_what_is_just_within_a_limit_goes_through_and_one_more_does_not",
+        "wire/test_limits.py::test_every_limit_has_its_edge",
+        "wire/test_callbacks.py::test_a_body_is_read_up_to_the_bound_and_no_more",
     ),
     _must(
         "contract 6",

@@ -153,11 +153,6 @@ def test_what_was_noted_is_what_is_found_from_then_on() -> None:
     assert len(again) == 1
 
 
-def test_the_length_of_a_journal_counts_its_entries_and_neither_questions_nor_gathers() -> None:
-    both = Line(Verb.ASK, keys=("when", "who"))
-    assert len(Replay(recorded((STEP, SLEEP, both, gather((STEP,), (JOB, STEP)))))) == 5
-
-
 # -- questions ---------------------------------------------------------------------------------------------------------
 
 
@@ -182,7 +177,6 @@ def test_a_question_that_comes_with_a_new_one_is_no_mismatch_since_one_of_the_tw
 
 def test_a_question_that_lost_its_place_stands_nowhere() -> None:
     again = Replay(Journal({}, {"who": InputRequest("who", {}, NOW)}))
-    assert len(again) == 0
     again.find_ask("0", ["who"])
     again.check_complete()
 
