@@ -423,6 +423,20 @@ _UPDATE = (
         "wire/test_inline.py::test_a_retry_that_can_no_longer_be_asked_hears_what_is_missing",
     ),
     _must(
+        "Elicitation: Security Considerations",
+        "Servers MUST NOT request sensitive information by form mode, and MUST use URL mode for it",
+        "tools/test_secrets.py::test_a_text_field_with_the_name_of_a_secret_is_refused",
+        "tools/test_secrets.py::test_a_tool_that_asks_for_one_fails_and_its_author_reads_why",
+        "tools/test_secrets.py::test_a_form_in_the_source_of_a_tool_is_refused_when_the_tool_is_declared",
+    ),
+    _must(
+        "Elicitation: Security Considerations",
+        "URLs are HTTPS outside of development, and hold no credentials",
+        "tools/test_secrets.py::test_a_page_may_be_on_https_or_on_this_machine",
+        "tools/test_secrets.py::test_no_other_page_may_be_shown",
+        "tools/test_secrets.py::test_no_credentials_may_be_in_an_address",
+    ),
+    _must(
         "contract 4",
         "Answers after a terminal status: acknowledged and ignored",
         "wire/test_update.py::test_answers_to_a_task_that_asks_nothing_are_acknowledged_and_ignored",
@@ -543,8 +557,8 @@ _ERRORS = (
     ),
     _must(
         "contract 6",
-        "Over a limit that waiting may lift: -32000 with data.retryAfterMs; a size, which it never does: -32602; 413 or "
-        "503 where we speak HTTP",
+        "Over a limit that waiting may lift: -32000 with data.retryAfterMs; a size, which it never does: -32602; 413 "
+        "or 503 where we speak HTTP",
         "wire/test_limits.py::test_what_is_just_within_a_limit_goes_through_and_one_more_does_not",
         "wire/test_limits.py::test_every_limit_has_its_edge",
         "wire/test_callbacks.py::test_a_body_is_read_up_to_the_bound_and_no_more",
@@ -876,7 +890,7 @@ _BEYOND = (
         "wire/test_callbacks.py::test_a_result",
         "wire/test_callbacks.py::test_whoever_has_no_handle_hears_the_same_bytes_whatever_they_have",
         "wire/test_callbacks.py::test_what_is_over_is_a_conflict",
-        "wire/test_callbacks.py::test_a_mebibyte_is_read_and_no_more",
+        "wire/test_callbacks.py::test_a_body_is_read_up_to_the_bound_and_no_more",
         "wire/test_callbacks.py::test_no_log_shows_the_handle",
     ),
     _must(
