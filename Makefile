@@ -52,7 +52,7 @@ docs: $(VENV)/.dev ## the documentation, strictly, into build/site
 	$(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 	@echo "documentation: $(SITE)/index.html"
 
-bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, takeover, steps, wake-ups, listening, draining
+bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, takeover, steps, wake-ups, listening, draining, purging
 	$(BIN)/python -m bench.store $(ARGS)
 	$(BIN)/python -m bench.store --store postgresql $(ARGS)
 	$(BIN)/python -m bench.http $(ARGS)
@@ -63,6 +63,8 @@ bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, 
 	$(BIN)/python -m bench.wakeups $(ARGS)
 	$(BIN)/python -m bench.listen $(ARGS)
 	$(BIN)/python -m bench.drain $(ARGS)
+	$(BIN)/python -m bench.purge $(ARGS)
+	$(BIN)/python -m bench.purge --store postgresql $(ARGS)
 
 # As root SQLite gets a small disk of its own, to be filled; gcc brings the clock steps and the bad fsyncs. PostgreSQL
 # gets a private server, which is restarted, stopped and cut off as well.

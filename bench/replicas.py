@@ -172,13 +172,13 @@ def notes(folder: Path) -> list[Note]:
 
 
 @contextmanager
-def replica(url: str, folder: Path, *command: str) -> Generator[Server]:
-    """`perdure COMMAND[0] bench.replicas:mcp …` on that store, for the length of the block; its notes go to `folder`.
+def replica(url: str, folder: Path, *command: str, app: str = __name__) -> Generator[Server]:
+    """`perdure COMMAND[0] APP:mcp …` on that store, for the length of the block; its notes go to `folder`.
 
     It is up when the block begins. `port` is where it serves, 0 if it doesn't.
     """
     perdure = str(Path(sys.executable).with_name("perdure"))
-    arguments = [perdure, command[0], f"{__name__}:mcp", "--store", url, *command[1:]]
+    arguments = [perdure, command[0], f"{app}:mcp", "--store", url, *command[1:]]
     env = {**os.environ, "BENCH_NOTES": str(folder)}
     with tempfile.TemporaryFile("w+") as log, subprocess.Popen(arguments, cwd=ROOT, env=env, stderr=log) as process:
         try:
