@@ -1,10 +1,11 @@
 """Requests a second over HTTP, beside a do-nothing tool on a bare SDK server.
 
 Every server is a process of its own, driven over keep-alive connections from this one, and they are measured in turns:
-bare, create, create, get, get, bare, create … What counts is the ratio to the bare server, by the medians of the turns.
-Beside it stands the same ratio by processor time, which asks less of a machine that others are using too. Two processes
-of the same program may differ by a tenth, depending on where their memory came to lie, so all of them are started anew
-every few turns; and warmed up, since the first turn of a process costs a tenth more than those that follow.
+bare, create, create, get, get, bare, create … What counts is the ratio to the bare server's turn in the same round, the
+median of them. Beside it stands the ratio by processor time, which asks less of a machine that others are using too.
+Two processes of the same program may differ by a tenth, depending on where their memory came to lie, so all of them are
+started anew every few turns; and warmed up, since the first turn of a process costs a tenth more than those that
+follow.
 
 A create answers with a handle that is on disk (`synchronous=FULL`). It is measured with no worker in the process, which
 is the cost of the request, and with one, which runs each task while the next ones are being created.
@@ -175,11 +176,11 @@ def ratios(subjects: Sequence[Subject]) -> Iterator[report.Line]:
     targets = {create.name: CREATE_TARGET} | {subject.name: GET_TARGET for subject in gets}
     form = "{:.2f} of bare".format
     for subject in (create, running, *gets):
-        by_rate = median(subject.rates) / median(bare.rates)
+        by_rate = subject.turns.beside(bare.turns, lambda turn: turn.rate)
         if subject.name in targets:
-            yield report.at_least(subject.name, [by_rate], targets[subject.name], form)
+            yield report.at_least(subject.name, by_rate, targets[subject.name], form)
         else:
-            yield report.measured(subject.name, form(by_rate))
+            yield report.measured(subject.name, report.spread(by_rate, form))
         yield report.measured("  by processor time", form(bare.cpu / subject.cpu))
 
 

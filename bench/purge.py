@@ -60,9 +60,9 @@ class Database(Protocol):
 _COPIES: Final = """
 WITH RECURSIVE copy (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM copy WHERE n < :count)
 INSERT INTO task (id, tenant, principal, method, name, params, status, version, created_at, updated_at, ttl_ms,
-                  expires_at, accepts, result)
+                  expires_at, accepts, handler_version, result)
 SELECT 'tsk_' || lower(hex(randomblob(16))), '', 'bench', 'tools/call', 'short', '{"arguments":{}}', 'completed', 3,
-       :now, :now, 86400000, :now + 86400000, '', '{"content":[{"type":"text","text":"done"}],"isError":false}'
+       :now, :now, 86400000, :now + 86400000, '', '', '{"content":[{"type":"text","text":"done"}],"isError":false}'
 FROM copy"""
 _BELONGINGS: Final = (
     "INSERT INTO entry SELECT seq, '0', 'step', 'fetch', 'done', '{\"rows\":17}', NULL FROM task WHERE name = 'short'",
@@ -123,12 +123,12 @@ class Postgres:
         self._run(_EXPIRE.format("perdure."), "VACUUM (ANALYZE)", "CHECKPOINT")
 
     def left(self) -> int:
-        return int(self._run(_LEFT.format("perdure.")) or 0)
+        return self._run(_LEFT.format("perdure.")) or 0
 
-    def _run(self, *statements: str) -> object:
+    def _run(self, *statements: str) -> int | None:
         """Each by itself; the value that the last one gives."""
 
-        async def run() -> object:
+        async def run() -> int | None:
             connection = await asyncpg.connect(self.url)
             try:
                 *first, last = statements

@@ -96,6 +96,17 @@ class Turns(Generic[T]):
     def values(self, of: Callable[[T], float]) -> list[float]:
         return [of(value) for value in self.counted]
 
+    def beside(self, base: Turns[T], of: Callable[[T], float]) -> list[float]:
+        """How many times that of `base` it was, in each of the quietest rounds: both took their turns in the same ones.
+
+        What slows a whole round down, such as a neighbour or the heat, slows both.
+        """
+        rounds = [
+            (max(mine, theirs), of(value) / of(their_value))
+            for (mine, value), (theirs, their_value) in zip(self._turns, base._turns, strict=True)
+        ]
+        return [ratio for _, ratio in sorted(rounds, key=lambda each: each[0])[: self._wanted]]
+
     def _quietest(self) -> list[tuple[float, T]]:
         return sorted(self._turns, key=lambda turn: turn[0])[: self._wanted]
 

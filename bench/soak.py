@@ -38,8 +38,6 @@ LATENCY_TARGET: Final = 1.5
 _CONNECTIONS: Final = 16
 _TASK: Final = b'"resultType":"task"'
 _ANY: Final = b'"resultType":"complete"'
-_DRIVEN: Final = 5.0
-"""Seconds at full load."""
 _SIZE: Final = 500
 """Characters of a result."""
 
@@ -72,6 +70,9 @@ class SQLite:
         return size, rows, 0
 
 
+_OURS: Final = "FROM pg_stat_user_tables WHERE schemaname = 'perdure'"
+
+
 class Postgres:
     """One database of a private server."""
 
@@ -84,10 +85,9 @@ class Postgres:
     async def _look(self) -> tuple[int, int, int]:
         connection = await asyncpg.connect(self.url)
         try:
-            size, dead = await connection.fetchrow(
-                "SELECT sum(pg_total_relation_size(relid))::bigint, sum(n_dead_tup)::bigint FROM pg_stat_user_tables"
-            )
-            rows = [await connection.fetchval(f"SELECT count(*) FROM perdure.{name}") for name in _TABLES]
+            size: int = await connection.fetchval(f"SELECT sum(pg_total_relation_size(relid))::bigint {_OURS}")
+            dead: int = await connection.fetchval(f"SELECT sum(n_dead_tup)::bigint {_OURS}")
+            rows: list[int] = [await connection.fetchval(f"SELECT count(*) FROM perdure.{name}") for name in _TABLES]
             return size, sum(rows), dead
         finally:
             await connection.close()
@@ -114,11 +114,12 @@ class Bench:
     seconds: float
     every: float
     asked_after: float
+    driven: float
 
     def measure(self, database: Database, folder: Path) -> tuple[float, list[Look]]:
         """The rate that the server can do, and the looks at half of it."""
         with replica(database.url, folder, "serve", "--port", "0", app=soaking.__name__) as server:
-            rate = asyncio.run(_full(server))
+            rate = asyncio.run(_full(server, self.driven))
             report.say(f"{rate:,.0f} tasks/s at full load; {rate / 2:,.0f}/s from here on")
             return rate, list(self._looks(server, database, rate / 2))
 
@@ -134,12 +135,12 @@ class Bench:
             yield Look(at, disk, rows, dead, memory, handles, _p99(creates), _p99(gets))
 
 
-async def _full(server: Server) -> float:
-    """Tasks a second that are created and asked for, as fast as it goes."""
+async def _full(server: Server, seconds: float) -> float:
+    """Tasks a second that are created and asked for, as fast as it goes for so long."""
     call, begun = load.call("work", size=_SIZE), time.perf_counter()
     async with load.connected(server.port, _CONNECTIONS) as client:
         made = list[str]()
-        while time.perf_counter() - begun < _DRIVEN:
+        while time.perf_counter() - begun < seconds:
             made += [task["taskId"] for task in await client.all(itertools.repeat(call, 200), _TASK)]
             await client.all(map(load.get, made[-200:]), _ANY)
     return len(made) / (time.perf_counter() - begun)
@@ -208,9 +209,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--every", type=float, default=10.0, help="seconds between looks")
     parser.add_argument("--asked-after", type=float, default=5.0, help="seconds until a task is asked for")
+    parser.add_argument("--driven", type=float, default=10.0, help="seconds at full load")
     parser.add_argument("--plot", type=Path, help="where the picture goes")
     options = parser.parse_args(arguments)
-    bench = Bench(options.minutes * 60, options.every, options.asked_after)
+    bench = Bench(options.minutes * 60, options.every, options.asked_after, options.driven)
     with (
         tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder,
         tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as notes,

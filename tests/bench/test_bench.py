@@ -25,6 +25,8 @@ LISTEN = (
     "--turns 1 --tasks 4 --changes 12 --rate 20 --polled-every 0.2 --connects 80 "
     "--streams 40 --crowd-changes 10 --burst-streams 20 --burst-rate 100 --burst-seconds 0.3"
 )
+PURGE = "--tasks 300 --live 5 --rate 40 --seconds 1"
+SOAK = "--minutes 0.1 --every 1 --asked-after 1 --driven 0.5"
 TAKEOVER = "--turns 1 --tasks 8 --workers 2 --lease 2s --in-sight-only"
 
 
@@ -44,6 +46,8 @@ def run(name: str, arguments: str, folder: Path) -> str:
         ("parking", PARKING, ["resident with 30 waiting", "growth", "store's files"]),
         ("timers", TIMERS, ["late, p99", "resident with 20 asleep", "growth"]),
         ("steps", STEPS, ["fsync after 4 KiB, p50", "step, one task, p99", "steps of 64 tasks at once"]),
+        ("purge", PURGE, ["tasks/get before", "purge", "p99 during, times before"]),
+        ("soak", SOAK, ["full load", "store on the disk", "open handles", "tasks/get, p99"]),
         ("takeover", TAKEOVER, ["lease 2s, process seen to be gone", "tasks of the killed worker"]),
     ],
 )
@@ -65,6 +69,7 @@ def test_a_benchmark_prints_its_figures(name: str, arguments: str, figures: Sequ
             LISTEN,
             ["replica, PostgreSQL, p50", "above the SDK's own", "streams cut off", "handles left over"],
         ),
+        ("purge", f"--store postgresql {PURGE}", ["tasks/get during the purge", "p99 during, times before"]),
         ("drain", DRAIN, ["2 workers to one", "done twice, in all turns  0", "not done, in all turns    0"]),
     ],
 )
