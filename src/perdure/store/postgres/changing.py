@@ -35,10 +35,11 @@ async def change_named(access: Access, verbs: Sequence[Named]) -> list[Done]:
     """Verbs on tasks that are known by their ids."""
     sheet = Sheet(access)
     async with access.writing():
-        ids = {verb.id for verb in verbs}
-        await sheet.lock_named(ids)
+        sought = {Sought(verb.owner, verb.id) for verb in verbs}
+        await sheet.lock_named(sought)
         # What is over by now can't change any more, and is read without a lock; with its questions, if it has any.
-        unlocked = await finding.by_id(access, ids - {record.task.id for record in sheet.records.values()})
+        locked = {record.task.id for record in sheet.records.values()}
+        unlocked = await finding.seek(access, [each for each in sought if each.id not in locked])
         sheet.records |= {task.seq: Record(task, None) for task in unlocked.values()}
         seqs = {record.task.id: seq for seq, record in sheet.records.items()}
         await sheet.load_for((seqs[verb.id], verb) for verb in verbs if verb.id in seqs)

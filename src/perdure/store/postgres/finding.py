@@ -26,6 +26,7 @@ __all__ = [
     "Sought",
     "backlog",
     "by_id",
+    "columns",
     "expired",
     "find",
     "grouped",
@@ -36,6 +37,7 @@ __all__ = [
     "page",
     "questions_of",
     "recall",
+    "seek",
     "sessions",
     "with_questions",
 ]
@@ -46,15 +48,26 @@ _NEWEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A task that its owner asks for."""
+    """A task that its owner asks for; None: somebody who need not be its owner."""
 
-    owner: Owner
+    owner: Owner | None
     id: str
+
+
+def columns(sought: Collection[Sought]) -> tuple[list[str], list[str | None], list[str | None]]:
+    """As `sql` takes them: the ids, the tenants, the principals."""
+    owners = [each.owner for each in sought]
+    return (
+        [each.id for each in sought],
+        [None if owner is None else owner.tenant for owner in owners],
+        [None if owner is None else owner.principal for owner in owners],
+    )
 
 
 async def find(access: Access, sought: Sequence[Sought]) -> list[Done]:
     """The tasks as they are now, with their outstanding inputs; an error for each that is not there for its owner."""
-    found = await by_id(access, [each.id for each in sought])
+    found = await seek(access, sought)
+    # Several may ask for one task, and only one of them be its owner.
     mine = [found.get(each.id) for each in sought]
     mine = [task if task and task.owner == each.owner else None for each, task in zip(sought, mine, strict=True)]
     missing = [each for each, task in zip(sought, mine, strict=True) if task is None]
@@ -69,14 +82,19 @@ async def expired(access: Access, missing: Collection[Sought]) -> set[Sought]:
     """Those that were this owner's and were purged a while ago."""
     if not missing:
         return set()
-    graves = await access.connection.fetch(sql.TOMBSTONE_FIND, access.clock, [each.id for each in missing])
+    graves = await access.connection.fetch(sql.TOMBSTONE_FIND, access.clock, *columns(missing))
     return {Sought(Owner(tenant, principal), id_) for id_, tenant, principal in graves} & set(missing)
 
 
-async def by_id(access: Access, ids: Collection[str]) -> dict[str, Task]:
-    """Tasks, whoever's they are."""
-    found = await access.connection.fetch(sql.TASK_FIND, ids) if ids else []
+async def seek(access: Access, sought: Collection[Sought]) -> dict[str, Task]:
+    """The tasks by their ids, if one of those who seek them may have them."""
+    found = await access.connection.fetch(sql.TASK_FIND, *columns(sought)) if sought else []
     return {task.id: task for task in map(with_questions, found)}
+
+
+async def by_id(access: Access, task_id: str) -> Task | None:
+    """A task, whoever's it is."""
+    return (await seek(access, [Sought(None, task_id)])).get(task_id)
 
 
 async def recall(access: Access, owner: Owner, key: str, digest: str | None) -> Task | None:
@@ -130,7 +148,7 @@ async def sessions(access: Access) -> tuple[tuple[Session, bool], ...]:
 
 
 async def inspect(access: Access, task_id: str) -> Inspection:
-    task = (await by_id(access, [task_id])).get(task_id)
+    task = await by_id(access, task_id)
     if task is None:
         raise TaskNotFound
     operation = rows.operation(await access.connection.fetchrow(sql.TASK_OPERATION, task.seq))

@@ -26,6 +26,7 @@ from perdure.store.records import Record, Run
 
 from . import finding, sql
 from .access import Access
+from .finding import Sought
 from .jobs import Done
 from .url import Connection
 
@@ -162,9 +163,9 @@ class Sheet:
             task = rows.task(row[11:])
             self.records[task.seq] = Record(task, Run(*row[1:11]))
 
-    async def lock_named(self, ids: Iterable[str]) -> None:
-        """The same for tasks that are known by their ids."""
-        self._take_up(await self.access.connection.fetch(sql.LOCK_NAMED, self.access.clock, [*ids]))
+    async def lock_named(self, sought: Collection[Sought]) -> None:
+        """The same for tasks that are known by their ids, as far as one of those who seek them may have them."""
+        self._take_up(await self.access.connection.fetch(sql.LOCK_NAMED, self.access.clock, *finding.columns(sought)))
 
     async def lock_held(self, claims: Iterable[Claim]) -> None:
         """The same for tasks that the callers know, by their claims, as they were some time ago."""

@@ -42,6 +42,14 @@ _INPUT: Final = "key, request, issued_at, state, response, place, deadline, awai
 _ENTRY: Final = "place, verb, name, state, value, wake_at"
 
 
+# Tasks are looked for by whoever says that they are theirs: `{0}` are their ids, `{1}` and `{2}` the owners, NULL for
+# whoever need not be one. A row of somebody else's is never fetched, let alone locked: how long that takes, and whom it
+# waits for, would tell of it.
+_SOUGHT: Final = """id = ANY({0}::text[]) AND EXISTS (
+    SELECT FROM unnest({0}::text[], {1}::text[], {2}::text[]) AS sought (sought_id, sought_tenant, sought_principal)
+    WHERE sought_id = id AND coalesce(sought_tenant = tenant AND sought_principal = principal, true))"""
+
+
 def _named(table: str, columns: str) -> str:
     return ", ".join(f"{table}.{column}" for column in columns.split(", "))
 
@@ -75,7 +83,7 @@ TASK_FIND: Final = f"""
 SELECT CASE WHEN status = 'input_required' THEN (
            SELECT json_agg(json_build_array({_INPUT}) ORDER BY position)::text
            FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
-FROM perdure.task WHERE id = ANY($1::text[])"""  # noqa: S608
+FROM perdure.task WHERE {_SOUGHT.format("$1", "$2", "$3")}"""  # noqa: S608
 
 # index: task_idem, then input_pkey
 TASK_RECALL: Final = f"""
@@ -101,7 +109,8 @@ TASK_OPERATION: Final = f"SELECT {_OPERATION} FROM perdure.task WHERE seq = $1" 
 
 # index: tombstone_pkey. The sum is no column, so the index of those that are to go is not taken for one to seek in.
 TOMBSTONE_FIND: Final = f"""
-SELECT id, tenant, principal FROM perdure.tombstone WHERE id = ANY($2::text[]) AND until + 0 > {_NOW}"""  # noqa: S608
+SELECT id, tenant, principal FROM perdure.tombstone
+WHERE {_SOUGHT.format("$2", "$3", "$4")} AND until + 0 > {_NOW}"""  # noqa: S608
 
 # -- locking and loading -----------------------------------------------------------------------------------------------
 
@@ -125,7 +134,8 @@ SELECT {_CLOCK} AS now, locked.* FROM (
 
 # index: task_id_key, then run_pkey and task_pkey. The same of tasks that are known by their ids.
 LOCK_NAMED: Final = LOCK.replace(
-    "ANY($2::bigint[])", "ANY(ARRAY(SELECT seq FROM perdure.task WHERE id = ANY($2::text[])))"
+    "ANY($2::bigint[])",
+    f"ANY(ARRAY(SELECT seq FROM perdure.task WHERE {_SOUGHT.format('$2', '$3', '$4')}))",  # noqa: S608
 )
 
 # index: input_pkey. Sorts: the questions of each task.
