@@ -33,11 +33,15 @@ ROOT: Final = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer. `raw` is the body's text, byte for byte; `body` what it says as JSON, None if it is empty."""
+    """An answer. `raw` is the body's text, byte for byte; `body` what it says as JSON, None if it is empty.
+
+    `fields` are the headers over HTTP, in order, but for the date.
+    """
 
     status: int
     raw: bytes
     body: JSON
+    fields: tuple[tuple[str, str], ...] = ()
 
     @property
     def result(self) -> JSON:
@@ -154,7 +158,9 @@ class Client(Caller):
             fields = [*fields, ("authorization", f"Bearer {self._token}")]
         response = await self._http.post(self.url, content=content, headers=fields)
         is_json = response.headers.get("content-type", "").startswith("application/json")
-        return Reply(response.status_code, response.content, json.loads(response.content) if is_json else None)
+        found = tuple((name, value) for name, value in response.headers.multi_items() if name != "date")
+        body = json.loads(response.content) if is_json else None
+        return Reply(response.status_code, response.content, body, found)
 
     @asynccontextmanager
     async def streaming(self, body: JSON, extra: Headers | None = None) -> AsyncGenerator[httpx2.Response]:
