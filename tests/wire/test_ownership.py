@@ -5,6 +5,7 @@ One server for each database, with signed tokens of two issuers, and tasks of on
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -29,7 +30,7 @@ from tests.acceptance.replicas import migrated
 from tests.acceptance.support import store_url
 from tests.support import eventually
 from tests.wire.authority import AUDIENCE, authority
-from tests.wire.envelopes import EVERYTHING, NOTHING, envelope
+from tests.wire.envelopes import EVERYTHING, JSON, NOTHING, envelope
 from tests.wire.listening import Judge, listen_request, listening
 from tests.wire.support import Client, Reply, serving
 from tests.wire.test_tokens import LONG_AGO, ahead, loaded
@@ -37,6 +38,8 @@ from tests.wire.tools import FORM, Form
 
 MINUTE: Final = 60_000
 NEVER: Final = "tsk_" + "a" * 32
+STRANGERS: Final = (Caller.NEIGHBOUR, Caller.ELSEWHERE, Caller.OTHER_ISSUER)
+CLIENTS: Final = ("httpx2", "httpcore2")
 METHODS: Final = {Ask.GET: "tasks/get", Ask.UPDATE: "tasks/update", Ask.CANCEL: "tasks/cancel"}
 TOKEN: Final = "A" * 32
 """Of the handle of work that nobody ever gave out."""
@@ -206,6 +209,47 @@ async def test_foreign_unknown_and_purged_are_one_answer_byte_for_byte_whoever_a
         ]
         assert len(given) == count
         assert len(set(map(repr, given))) == 1, name
+
+
+BAD_PARAMS: Final[list[JSON]] = [
+    {},
+    {"inputResponses": None},
+    {"inputResponses": []},
+    {"inputResponses": {"form": 7}},
+    {"inputResponses": {"form": {"action": "accept", "content": {"ok": "no boolean"}}}},
+    {"inputResponses": {"form": FORM}, "_meta": None},
+]
+
+
+async def test_a_bad_request_gets_the_same_answer_whether_the_task_is_somebody_elses_or_never_was(site: Site) -> None:
+    """What is wrong with it is found before the task is looked for, or else not at all."""
+    client = site.bearing(Caller.NEIGHBOUR)
+    for ask, params in product(METHODS, BAD_PARAMS):
+        for extra in ({}, {"mcp-name": "tsk_" + "b" * 32}, {"mcp-name": ""}):
+            given = {
+                (await client.exchange(_bad(METHODS[ask], site.tasks[ask, state], params), extra)).raw
+                for state in (State.LIVE, State.OVER, State.EXPIRED, State.PURGED, State.NEVER)
+            }
+            assert len(given) == 1, (ask, params, extra)
+
+
+def _bad(method: str, task_id: str, params: JSON) -> JSON:
+    return envelope(method, {"taskId": task_id, **params}, id="same")
+
+
+async def test_the_log_says_nothing_of_tasks_that_are_somebody_elses(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither that there is one, nor its id, which without authentication would be the key to it."""
+    with caplog.at_level(logging.DEBUG):
+        for row in ROWS:
+            for cell in cells(row):
+                if cell[1] in STRANGERS:
+                    await asked(site, cell)
+    ours = [record for record in caplog.records if not record.name.startswith(CLIENTS)]
+    assert not [record for record in ours if "tsk_" in record.getMessage()]
+    # uvicorn's log of requests has the path, which is the same for all.
+    assert {record.name for record in ours if record.levelno > logging.DEBUG} == {"uvicorn.access"}
 
 
 @pytest.mark.parametrize("row", STRANGERS_FIRST, ids=named)
