@@ -92,11 +92,14 @@ SELECT idem_digest, CASE WHEN status = 'input_required' THEN (
            FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
 FROM perdure.task WHERE tenant = $1 AND principal = $2 AND idem_key = $3"""  # noqa: S608
 
-# index: task_id_key. Those whose version is not the one that is known; of one that is gone nothing but the name.
+# index: task_id_key. Those whose version is not the one that is known; of one that is gone nothing but the name, and of
+# one that is not that owner's. NULL: it may be anybody's.
 TASK_CHANGED: Final = f"""
 SELECT known_id, found.*
 FROM unnest($1::text[], $2::bigint[]) AS known (known_id, known_version)
-LEFT JOIN LATERAL (SELECT {_STANDING} FROM perdure.task WHERE id = known_id OFFSET 0) AS found ON true
+LEFT JOIN LATERAL (
+    SELECT {_STANDING} FROM perdure.task
+    WHERE id = known_id AND coalesce(tenant = $3::text AND principal = $4::text, true) OFFSET 0) AS found ON true
 WHERE version IS DISTINCT FROM known_version"""  # noqa: S608
 
 # index: task_owned. Written as the index has it.

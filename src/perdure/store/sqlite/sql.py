@@ -42,6 +42,9 @@ TASK_BY_ID: Final = f"SELECT {_TASK} FROM task WHERE id = ?"  # noqa: S608
 # index: sqlite_autoindex_task_1 (id)
 TASK_VERSIONS: Final = "SELECT id, version FROM task WHERE id IN (SELECT value FROM json_each(?))"
 
+# index: sqlite_autoindex_task_1 (id). The signs keep it from being looked for among all of the owner's.
+TASK_VERSIONS_OWNED: Final = f"{TASK_VERSIONS} AND +tenant = ? AND +principal = ?"
+
 # index: sqlite_autoindex_task_1 (id)
 TASK_STANDING: Final = f"SELECT {_STANDING} FROM task WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 
