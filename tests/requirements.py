@@ -780,6 +780,7 @@ _LISTENING = (
         "wire/test_listen_ends.py::test_an_owner_may_listen_so_many_times_and_others_do_not_feel_it",
         "wire/test_listen_ends.py::test_one_stream_has_so_many_tasks_and_no_more",
         "wire/test_listen_ends.py::test_a_stream_ends_no_later_than_its_token",
+        "wire/test_tokens.py::test_a_stream_ends_with_the_token_that_it_was_asked_for_by",
         "wire/test_listen_ends.py::test_a_store_that_is_away_refuses_the_stream_before_it_begins",
     ),
     _must(
@@ -804,6 +805,27 @@ _LISTENING = (
 )
 
 _BEYOND = (
+    _must(
+        "design 8",
+        "Owner(tenant, principal) comes from the verified token (issuer, client and subject; tenant from a claim), or "
+        "from a function of the server's",
+        "wire/test_identity.py::test_every_part_of_the_principal_counts_and_nothing_else_does",
+        "wire/test_identity.py::test_a_tenant_is_a_claim_of_the_token_if_it_is_configured",
+        "wire/test_identity.py::test_a_server_may_identify_its_users_itself",
+        "wire/test_tokens.py::test_one_user_by_two_clients_is_two_owners",
+        "wire/test_tokens.py::test_the_example_that_identifies_users_makes_it_one",
+        "ops/test_checks.py::test_an_option_that_can_not_be_is_refused_in_one_sentence",
+    ),
+    _must(
+        "design 8",
+        "HTTP without authentication is one anonymous owner; a warning at start-up says so, and binding to a "
+        "non-loopback address needs an explicit flag",
+        "wire/test_identity.py::test_without_authentication_the_id_is_the_key",
+        "ops/test_exposure.py::test_anything_else_is_refused_unless_somebody_says_so",
+        "ops/test_exposure.py::test_every_way_to_start_a_server_looks_before_it_opens_anything",
+        "acceptance/test_startup.py::test_a_server_without_authentication_is_not_opened_to_the_network_by_mistake",
+        "acceptance/test_startup.py::test_who_starts_a_server_without_authentication_is_told_what_protects_its_tasks",
+    ),
     _must(
         "design 5",
         "A step runs once unless the process dies inside it; at most once means that it is told, and not repeated",
