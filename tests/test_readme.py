@@ -112,7 +112,7 @@ def imported(name: str) -> ModuleType:
 @pytest.fixture
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the examples expect: each other, a folder for their store, and what some take from the environment."""
-    monkeypatch.syspath_prepend(ROOT / "examples")
+    monkeypatch.setattr(sys, "path", [str(ROOT / "examples"), *sys.path])
     monkeypatch.delitem(sys.modules, "jwt_tokens", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ISSUER", "https://login.example.com")
