@@ -512,6 +512,7 @@ _ERRORS = (
         "wire/test_telling_apart.py::test_no_answer_takes_longer_or_shorter_than_that_about_an_unknown_task",
         "store/postgres/test_strangers.py::test_no_row_of_somebody_elses_comes_from_the_database",
         "store/postgres/test_strangers.py::test_a_stranger_does_not_wait_for_whoever_holds_the_task",
+        "store/postgres/test_strangers.py::test_nor_does_who_made_up_the_token_of_external_work",
         "wire/test_bad_input.py::test_an_id_of_any_kind_is_refused",
     ),
     _must(

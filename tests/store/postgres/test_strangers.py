@@ -7,10 +7,11 @@ import asyncpg
 import pytest
 
 from perdure.domain.errors import TaskNotFound
+from perdure.domain.journal import EntryState
 from perdure.domain.model import Owner
 from perdure.store.postgres import PostgresStore, sql
 from perdure.testing import VirtualClock
-from perdure.testing.stores.support import ADA, BOB, DONE, ELSEWHERE, LEASE, new_task, running
+from perdure.testing.stores.support import ADA, BOB, DONE, ELSEWHERE, LEASE, elsewhere, new_task, running, waiting
 from tests.support import PATIENCE
 
 STRANGERS = (BOB, ELSEWHERE)
@@ -52,6 +53,21 @@ async def test_a_stranger_does_not_wait_for_whoever_holds_the_task(
             ):
                 with pytest.raises(TaskNotFound):
                     await asked
+
+
+async def test_nor_does_who_made_up_the_token_of_external_work(
+    store: PostgresStore, connection: asyncpg.Connection
+) -> None:
+    claim = await waiting(store, elsewhere())
+    async with connection.transaction(), asyncio.timeout(PATIENCE):
+        await connection.execute("SELECT FROM perdure.run JOIN perdure.task ON seq = task_seq FOR UPDATE")
+        for place in ("0", "1"):
+            for said in (
+                store.settle(claim.task.id, place, "forged", EntryState.DONE, None),
+                store.tell(claim.task.id, place, "forged", "half way"),
+            ):
+                with pytest.raises(TaskNotFound):
+                    await said
 
 
 async def test_no_row_of_somebody_elses_comes_from_the_database(

@@ -12,7 +12,7 @@ import asyncpg
 from perdure.domain import inputs
 from perdure.domain.errors import IdempotencyKeyReused, TaskExpired, TaskNotFound
 from perdure.domain.inputs import Questions
-from perdure.domain.journal import Journal
+from perdure.domain.journal import Entry, Journal
 from perdure.domain.model import InputRequest, Owner, Session, Task
 from perdure.domain.timeline import Inspection, Load
 from perdure.store import rows
@@ -28,6 +28,7 @@ __all__ = [
     "by_id",
     "columns",
     "expired",
+    "external_work",
     "find",
     "grouped",
     "inspect",
@@ -137,6 +138,13 @@ async def journals(access: Access, seqs: Sequence[int]) -> list[Journal]:
     entries = grouped(await access.connection.fetch(sql.ENTRY_ALL, seqs))
     questions = await questions_of(access, seqs)
     return [Journal(rows.entries(entries.get(seq, ())), questions.get(seq, {})) for seq in seqs]
+
+
+async def external_work(access: Access, named: Collection[tuple[str, str]]) -> dict[tuple[str, str], Entry]:
+    """The external work of tasks by their ids and its places, whoever's they are."""
+    ids, places = [task_id for task_id, _ in named], [place for _, place in named]
+    found = await access.connection.fetch(sql.ENTRY_NAMED, ids, places) if named else []
+    return {(row[0], row[1]): rows.entry(row[1:]) for row in found}
 
 
 async def sessions(access: Access) -> tuple[tuple[Session, bool], ...]:

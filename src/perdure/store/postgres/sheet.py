@@ -30,7 +30,7 @@ from .finding import Sought
 from .jobs import Done
 from .url import Connection
 
-__all__ = ["EVERYTHING", "Act", "Held", "Named", "Sheet", "Verb", "Writes", "unfinished"]
+__all__ = ["EVERYTHING", "Act", "Bearer", "Held", "Named", "Sheet", "Verb", "Writes", "unfinished"]
 
 _STATUSES: Final = {status.value: status for status in Status}
 
@@ -60,11 +60,20 @@ class Held(Verb):
 
 
 @dataclass(frozen=True, slots=True)
+class Bearer:
+    """Somebody who says that external work is theirs: where it is in the journal, and what they bring as its token."""
+
+    place: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class Named(Verb):
-    """A verb on the task with that id; the owner's, if there is one. The record is None if there is no such task."""
+    """A verb on the task with that id; the owner's, or the bearer's. The record is None if there is no such task."""
 
     id: str = field(kw_only=True)
     owner: Owner | None = field(kw_only=True)
+    bearer: Bearer | None = field(kw_only=True)
 
 
 EVERYTHING: Final = frozenset({"*"})

@@ -41,7 +41,7 @@ from .finding import Sought
 from .jobs import Done, Kind, Serve
 from .lanes import Lanes
 from .listen import Hints
-from .sheet import EVERYTHING, Held, Named
+from .sheet import EVERYTHING, Bearer, Held, Named
 from .url import Connection
 
 __all__ = ["PostgresStore"]
@@ -216,15 +216,15 @@ class PostgresStore:
 
     async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
         value = copied(value)
+        bearer = Bearer(_sayable(place), token)
         return await self._on(
-            None, task_id, lambda task, now: verbs.settle(task, place, token, state, value, now), place=_sayable(place)
+            None, task_id, lambda task, now: verbs.settle(task, place, token, state, value, now), bearer
         )
 
     async def tell(self, task_id: str, place: str, token: str, message: str) -> Task:
         plain(message)
-        return await self._on(
-            None, task_id, lambda task, now: verbs.tell(task, place, token, message, now), place=_sayable(place)
-        )
+        bearer = Bearer(_sayable(place), token)
+        return await self._on(None, task_id, lambda task, now: verbs.tell(task, place, token, message, now), bearer)
 
     # -- what operators ask --------------------------------------------------------------------------------------------
 
@@ -272,12 +272,7 @@ class PostgresStore:
         return await self._lanes.do(self._held, Held(under_claim, places, questions, claim=claim))
 
     async def _on(
-        self,
-        owner: Owner | None,
-        task_id: str,
-        act: Callable[[Record, int], None],
-        *,
-        place: str | None = None,
+        self, owner: Owner | None, task_id: str, act: Callable[[Record, int], None], bearer: Bearer | None = None
     ) -> Task:
         """Do what somebody asks of a task that is known by its id; the task afterwards."""
 
@@ -287,9 +282,9 @@ class PostgresStore:
             act(task, now)
             return task.task
 
-        places = frozenset[str]() if place is None else frozenset({place})
+        places = frozenset[str]() if bearer is None else frozenset({bearer.place})
         sought = _sought(owner, task_id)
-        named = Named(on_task, places, questions=True, id=sought.id, owner=sought.owner)
+        named = Named(on_task, places, questions=True, id=sought.id, owner=sought.owner, bearer=bearer)
         return await self._lanes.do(self._named, named)
 
     async def _read(self, look: Callable[[Access], Awaitable[T]], kind: Kind[_Errand] | None = None) -> T:

@@ -272,6 +272,11 @@ INPUT_DELETE: Final = "DELETE FROM input WHERE task_seq IN (SELECT value FROM js
 # index: entry's primary key
 ENTRY_ALL: Final = "SELECT place, verb, name, state, value, wake_at FROM entry WHERE task_seq = ?"
 
+# index: sqlite_autoindex_task_1 (id), then entry's primary key
+ENTRY_NAMED: Final = """
+SELECT place, verb, name, state, value, wake_at FROM entry
+WHERE task_seq = (SELECT seq FROM task WHERE id = ?) AND place = ? AND verb = 'external'"""
+
 # index: entry's primary key
 ENTRY_AT: Final = """
 SELECT place, verb, name, state, value, wake_at FROM entry
