@@ -48,6 +48,7 @@ conformance: $(VENV)/.dev ## the official MCP conformance suite against examples
 
 docs: $(VENV)/.dev ## the documentation, strictly, into build/site
 	$(BIN)/python -m docs.make_state_machine
+	$(BIN)/python -m docs.make_ownership
 	$(BIN)/python -m docs.include
 	$(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 	@echo "documentation: $(SITE)/index.html"

@@ -527,6 +527,12 @@ _ERRORS = (
         "wire/test_errors.py::test_a_malformed_id_is_said_to_be_one",
         "wire/test_errors.py::test_an_unknown_id_is_not_found_by_any_method",
         "wire/test_identity.py::test_foreign_unknown_and_purged_are_the_same_bytes_and_only_the_owner_hears_of_expiry",
+        "wire/test_ownership.py::test_foreign_unknown_and_purged_are_one_answer_byte_for_byte_whoever_asks_for_whatever",
+        "wire/test_ownership.py::test_a_bad_request_gets_the_same_answer_whether_the_task_is_somebody_elses_or_never_was",
+        "wire/test_telling_apart.py::test_no_answer_takes_longer_or_shorter_than_that_about_an_unknown_task",
+        "store/postgres/test_strangers.py::test_no_row_of_somebody_elses_comes_from_the_database",
+        "store/postgres/test_strangers.py::test_a_stranger_does_not_wait_for_whoever_holds_the_task",
+        "store/postgres/test_strangers.py::test_nor_does_who_made_up_the_token_of_external_work",
         "wire/test_bad_input.py::test_an_id_of_any_kind_is_refused",
     ),
     _must(
@@ -617,6 +623,12 @@ _ERRORS = (
         "wire/test_identity.py::test_a_tenant_claim_that_can_not_be_used_is_refused_and_never_a_tenant_that_others_share",
         "wire/test_identity.py::test_the_state_of_a_round_trip_is_good_for_its_own_user_only",
         "wire/test_identity.py::test_nothing_that_a_client_writes_into_a_request_has_a_say",
+        "wire/test_ownership.py::test_each_cell_of_the_table_is_what_is_answered",
+        "wire/test_tokens.py::test_a_bad_token_is_no_token",
+        "wire/test_tokens.py::test_a_task_keeps_its_owner_while_the_keys_of_the_issuer_change",
+        "wire/test_tokens.py::test_the_same_subject_of_another_issuer_is_somebody_else",
+        "wire/test_tokens.py::test_one_user_in_two_tenants_is_two_owners_and_so_are_two_users_in_one",
+        "wire/test_tokens.py::test_one_user_by_two_clients_is_two_owners",
     ),
     _must(
         "Security Considerations",
@@ -792,6 +804,7 @@ _LISTENING = (
         "wire/test_listen_ends.py::test_an_owner_may_listen_so_many_times_and_others_do_not_feel_it",
         "wire/test_listen_ends.py::test_one_stream_has_so_many_tasks_and_no_more",
         "wire/test_listen_ends.py::test_a_stream_ends_no_later_than_its_token",
+        "wire/test_tokens.py::test_a_stream_ends_with_the_token_that_it_was_asked_for_by",
         "wire/test_listen_ends.py::test_a_store_that_is_away_refuses_the_stream_before_it_begins",
     ),
     _must(
@@ -816,6 +829,27 @@ _LISTENING = (
 )
 
 _BEYOND = (
+    _must(
+        "design 8",
+        "Owner(tenant, principal) comes from the verified token (issuer, client and subject; tenant from a claim), or "
+        "from a function of the server's",
+        "wire/test_identity.py::test_every_part_of_the_principal_counts_and_nothing_else_does",
+        "wire/test_identity.py::test_a_tenant_is_a_claim_of_the_token_if_it_is_configured",
+        "wire/test_identity.py::test_a_server_may_identify_its_users_itself",
+        "wire/test_tokens.py::test_one_user_by_two_clients_is_two_owners",
+        "wire/test_tokens.py::test_the_example_that_identifies_users_makes_it_one",
+        "ops/test_checks.py::test_an_option_that_can_not_be_is_refused_in_one_sentence",
+    ),
+    _must(
+        "design 8",
+        "HTTP without authentication is one anonymous owner; a warning at start-up says so, and binding to a "
+        "non-loopback address needs an explicit flag",
+        "wire/test_identity.py::test_without_authentication_the_id_is_the_key",
+        "ops/test_exposure.py::test_anything_else_is_refused_unless_somebody_says_so",
+        "ops/test_exposure.py::test_every_way_to_start_a_server_looks_before_it_opens_anything",
+        "acceptance/test_startup.py::test_a_server_without_authentication_is_not_opened_to_the_network_by_mistake",
+        "acceptance/test_startup.py::test_who_starts_a_server_without_authentication_is_told_what_protects_its_tasks",
+    ),
     _must(
         "design 5",
         "A step runs once unless the process dies inside it; at most once means that it is told, and not repeated",

@@ -33,6 +33,7 @@ SERVERS = {
     "celery_jobs": {"thumbnail"},
     "durable": {"write_book"},
     "jobs": {"disk_usage"},
+    "jwt_tokens": {"sum_of_squares"},
     "mounted": {"greeting", "sum_of_squares"},
     "options": {"count_words", "send_letters"},
     "own_server": {"double", "sum_of_squares"},
@@ -43,6 +44,7 @@ SERVERS = {
     "report_server": {"generate_report"},
     "retrying": {"translate_page"},
     "secured": {"sum_of_squares"},
+    "shared_tasks": {"sum_of_squares"},
     "trips": {"book_trip"},
     "versions": {"article"},
 }
@@ -109,8 +111,13 @@ def imported(name: str) -> ModuleType:
 
 @pytest.fixture
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the examples expect: a folder for their store, and what `secured.py` takes from the environment."""
+    """What the examples expect: each other, a folder for their store, and what some take from the environment."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "examples"), *sys.path])
+    monkeypatch.delitem(sys.modules, "jwt_tokens", raising=False)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ISSUER", "https://login.example.com")
+    monkeypatch.setenv("JWKS", "https://login.example.com/jwks.json")
+    monkeypatch.setenv("AUDIENCE", "https://tasks.example.com/mcp")
     monkeypatch.setenv("REQUEST_STATE_KEY", "0123456789abcdef" * 2)
     monkeypatch.setenv("TOKENS", '{"secret": {"client_id": "cli", "scopes": [], "subject": "ann"}}')
 

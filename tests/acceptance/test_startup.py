@@ -263,11 +263,16 @@ def test_what_the_program_allows_is_allowed(own: bool, tmp_path: Path) -> None:
     assert refusal(tmp_path, *command).startswith(f"can't listen on {host}, port 8000: ")
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["perdure serve", "mcp.run"])
-def test_who_starts_a_server_without_authentication_is_told_what_protects_its_tasks(own: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["perdure serve", "perdure.serve", "mcp.run"])
+def test_who_starts_a_server_without_authentication_is_told_what_protects_its_tasks(way: str, tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / "program.py").write_text(PROGRAM.format(store=store_url(tmp_path), port=port, host="127.0.0.1"))
-    command = [sys.executable, "program.py"] if own else [PERDURE, "serve", "program:mcp", "--port", str(port)]
+    commands = {
+        "perdure serve": [PERDURE, "serve", "program:mcp", "--port", str(port)],
+        "perdure.serve": serving(port, store_url(tmp_path)),
+        "mcp.run": [sys.executable, "program.py"],
+    }
+    command = commands[way]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None

@@ -140,8 +140,8 @@ class Rigged:
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
         return await self._rigged("request_cancel", partial(self._inner.request_cancel, owner, task_id))
 
-    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
-        return await self._rigged("changed", partial(self._inner.changed, known))
+    async def changed(self, known: Mapping[str, int], owner: Owner | None = None) -> Mapping[str, Task | None]:
+        return await self._rigged("changed", partial(self._inner.changed, known, owner))
 
     def commits_by_others(self) -> int | None:
         return self._inner.commits_by_others()

@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
-from perdure import ConfigurationError, InvalidDuration, Tasks
+from perdure import ConfigurationError, InvalidDuration, Owner, Tasks
 from perdure.domain.limits import Limits
 from perdure.engine.runtime import Options
 from perdure.store.memory import MemoryStore
+
+
+def anybody(_: object) -> Owner:
+    return Owner("acme", "ada")
+
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"concurrency": 0}, "concurrency is 0: write a whole number, at least 1"),
@@ -31,6 +36,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"queues": {7: 1}}, "queues has 7: a queue's name is a text that is not empty"),
     ({"queues": {"slow": 0}}, "queues['slow'] is 0: write a whole number, at least 1, or None for no bound"),
     ({"limits": {"entries": 5}}, "limits is {'entries': 5}: write Limits(entries=…)"),
+    (
+        {"identify": anybody, "tenant_claim": "org"},
+        "tenant_claim is for the default identify, and there is another one: say the tenant in the Owner that it"
+        " returns",
+    ),
 ]
 
 

@@ -374,6 +374,7 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda store: store.page(ADA, self.steps % (self.number + 2), 10))
         # At their second version tasks begin to differ from each other.
         self.both(lambda store: store.changed({task_id: 2 for task_id, _ in self.tasks}))
+        self.both(lambda store: store.changed({task_id: 2 for task_id, _ in self.tasks}, ADA))
 
     def compare(self, tasks: Sequence[tuple[str, Owner]]) -> None:
         for task_id, owner in tasks:

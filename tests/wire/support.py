@@ -33,11 +33,15 @@ ROOT: Final = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer. `raw` is the body's text, byte for byte; `body` what it says as JSON, None if it is empty."""
+    """An answer. `raw` is the body's text, byte for byte; `body` what it says as JSON, None if it is empty.
+
+    `fields` are the headers over HTTP, in order, but for the date.
+    """
 
     status: int
     raw: bytes
     body: JSON
+    fields: tuple[tuple[str, str], ...] = ()
 
     @property
     def result(self) -> JSON:
@@ -136,13 +140,13 @@ class Client(Caller):
 
     def __init__(self, http: httpx2.AsyncClient, url: str, token: str | None = None) -> None:
         super().__init__()
-        self._http = http
+        self.http = http
         self.url = url
         self._token = token
 
     def bearing(self, token: str | None) -> "Client":
         """Another client of the same server, with a token of its own."""
-        return Client(self._http, self.url, token)
+        return Client(self.http, self.url, token)
 
     async def exchange(self, body: JSON, extra: Headers | None = None) -> Reply:
         found = headers(body) | (extra or {})
@@ -152,9 +156,11 @@ class Client(Caller):
         """Send exactly this."""
         if self._token is not None:
             fields = [*fields, ("authorization", f"Bearer {self._token}")]
-        response = await self._http.post(self.url, content=content, headers=fields)
+        response = await self.http.post(self.url, content=content, headers=fields)
         is_json = response.headers.get("content-type", "").startswith("application/json")
-        return Reply(response.status_code, response.content, json.loads(response.content) if is_json else None)
+        found = tuple((name, value) for name, value in response.headers.multi_items() if name != "date")
+        body = json.loads(response.content) if is_json else None
+        return Reply(response.status_code, response.content, body, found)
 
     @asynccontextmanager
     async def streaming(self, body: JSON, extra: Headers | None = None) -> AsyncGenerator[httpx2.Response]:
@@ -162,7 +168,7 @@ class Client(Caller):
         fields = headers(body) | (extra or {})
         if self._token is not None:
             fields["authorization"] = f"Bearer {self._token}"
-        async with self._http.stream("POST", self.url, content=json.dumps(body).encode(), headers=fields) as response:
+        async with self.http.stream("POST", self.url, content=json.dumps(body).encode(), headers=fields) as response:
             yield response
 
     async def speak(self, content: bytes, fields: list[tuple[str, str]], *, request: str = "POST /mcp") -> Reply:

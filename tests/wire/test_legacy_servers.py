@@ -192,10 +192,10 @@ async def test_who_hangs_up_before_anybody_looks_is_missed_too(
     old, task_id = await begun(scene, "ask", query)
     others, changed, first_look, hung_up = served(), runtime.store.changed, asyncio.Event(), asyncio.Event()
 
-    async def held_up(known: Any) -> Any:
+    async def held_up(*asked: Any) -> Any:
         first_look.set()
         await hung_up.wait()
-        return await changed(known)
+        return await changed(*asked)
 
     with monkeypatch.context() as patched:
         patched.setattr(runtime.store, "changed", held_up)

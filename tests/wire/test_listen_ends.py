@@ -202,9 +202,9 @@ async def test_a_token_that_expires_before_there_is_a_stream_gets_none(
         store, expired = up.tasks.assembly.runtime.store, int(time.time()) + 2
         changed = store.changed
 
-        async def late(known: Any) -> Any:
+        async def late(*asked: Any) -> Any:
             await eventually(lambda: time.time() > expired, "time stands still")
-            return await changed(known)
+            return await changed(*asked)
 
         monkeypatch.setattr(store, "changed", late)
         reply = await refused(up.client.bearing("ada 0"), listen_request([task_id]))

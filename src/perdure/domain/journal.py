@@ -32,6 +32,7 @@ __all__ = [
     "Scope",
     "Verb",
     "Waits",
+    "admitted",
     "in_order",
     "repeated",
     "settled",
@@ -258,6 +259,17 @@ def repeated(entry: Entry, stands: Entry | None) -> Entry | None:
     return stands if (stands.state, stands.value) == (entry.state, entry.value) else None
 
 
+def admitted(entry: Entry | None, token: str) -> Entry:
+    """External work of which whoever has the token may speak.
+
+    Raises:
+        TaskNotFound: there is no such work, or the token is another.
+    """
+    if entry is None or entry.verb is not Verb.EXTERNAL or not _admits(entry, token):
+        raise TaskNotFound
+    return entry
+
+
 def settled(entry: Entry | None, token: str, state: EntryState, value: JSON) -> Entry | None:
     """External work at its end, as its entry says it from then on; None if that was said before, in the same words.
 
@@ -267,8 +279,7 @@ def settled(entry: Entry | None, token: str, state: EntryState, value: JSON) -> 
         TaskNotFound: there is no such work, or the token is another.
         AlreadySettled: it has ended otherwise.
     """
-    if entry is None or entry.verb is not Verb.EXTERNAL or not _admits(entry, token):
-        raise TaskNotFound
+    entry = admitted(entry, token)
     after = replace(entry, state=state, value={"token": token, "value": value})
     if entry.over and entry != after:
         raise AlreadySettled

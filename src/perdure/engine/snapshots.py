@@ -195,7 +195,7 @@ class Snapshots:
         chunk = [self._expect(task_id) for task_id in task_ids]
         try:
             await asyncio.sleep(0)  # a store that reads on the loop would let nobody else have it until all are read
-            found = await self._store().changed(dict.fromkeys(task_ids, 0))
+            found = await self._store().changed(dict.fromkeys(task_ids, 0), owner)
             for watched in chunk:
                 task = found[watched.id]
                 if task is not None and task.owner == owner:

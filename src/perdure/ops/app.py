@@ -24,7 +24,7 @@ from perdure.tools.external import ExternalWork
 from perdure.wire.attachment import Lifespan
 from perdure.wire.callbacks import Callbacks
 from perdure.wire.extension import TasksExtension
-from perdure.wire.identity import Identify, by_token
+from perdure.wire.identity import Identify
 from perdure.wire.middleware import Middleware
 
 from . import checks
@@ -76,7 +76,8 @@ class Tasks(TasksExtension):
 
     Raises:
         InvalidDuration: a duration is unreadable, zero or negative.
-        ConfigurationError: a number is none or below 1, or `queues` names none.
+        ConfigurationError: a number is none or below 1, `queues` names none, or `tenant_claim` comes with an `identify`
+            of the server's own.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Tasks(TasksExtension):
             linger_ms=milliseconds(linger, what="linger"),
             tombstone_ms=milliseconds(tombstone, what="tombstone"),
         )
-        identify = identify or by_token(tenant_claim)
+        identify = checks.identify(identify, tenant_claim)
         self.assembly = Assembly(store, engine, identify=identify, allow_anonymous=allow_anonymous)
         """What this is made of, for the command line and the harness. Not for users: it may change any day."""
         super().__init__(

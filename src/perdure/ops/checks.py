@@ -7,8 +7,9 @@ from typing import cast
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.limits import Limits
+from perdure.wire.identity import Identify, by_token
 
-__all__ = ["Queues", "bound", "count", "limits", "queues"]
+__all__ = ["Queues", "bound", "count", "identify", "limits", "queues"]
 
 Queues = Mapping[str, int | None] | Collection[str]
 """Names of queues, or how many tasks of each one worker may run at once (None: as many as it runs in all)."""
@@ -34,6 +35,23 @@ def bound(value: object, what: str) -> int | None:
         return count(value, what)
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}, or None for no bound") from None
+
+
+def identify(own: Identify | None, tenant_claim: str | None) -> Identify:
+    """Who says whose a request is: the server's own function, or the verified token.
+
+    Raises:
+        ConfigurationError: both are meant. Tenants that nobody looks at would not be kept apart, and nothing would show
+            it.
+    """
+    if own is None:
+        return by_token(tenant_claim)
+    if tenant_claim is not None:
+        raise ConfigurationError(
+            "tenant_claim is for the default identify, and there is another one: say the tenant in the Owner that it"
+            " returns"
+        )
+    return own
 
 
 def queues(value: object) -> Mapping[str, int | None] | None:

@@ -141,11 +141,12 @@ class Clients(Protocol):
         """
         ...
 
-    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
+    async def changed(self, known: Mapping[str, int], owner: Owner | None = None) -> Mapping[str, Task | None]:
         """Of the tasks that `known` names, with a version each: those of another version, as they are now.
 
-        They say how the tasks stand, as in `page`. None for one that is gone, or never was. Whoever's they are: it is
-        the caller who makes sure that they may be shown. What has not changed costs no more than a look at its version.
+        They say how the tasks stand, as in `page`. None for one that is gone, never was, or is another owner's than
+        `owner`; without one they are told whoever's they are, and it is the caller who makes sure that they may be
+        shown. What has not changed, or is another owner's, costs no more than a look at its version.
         """
         ...
 

@@ -89,9 +89,12 @@ class MemoryStore:
         verbs.request_cancel(record, self._clock())
         return self._settled(record)
 
-    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
+    async def changed(self, known: Mapping[str, int], owner: Owner | None = None) -> Mapping[str, Task | None]:
         found = {task_id: self._t.ids.get(task_id) for task_id in known}
-        tasks = {task_id: record and _standing(record.task) for task_id, record in found.items()}
+        tasks = {
+            task_id: _standing(record.task) if record and owner in (None, record.task.owner) else None
+            for task_id, record in found.items()
+        }
         return {id_: task for id_, task in tasks.items() if task is None or task.version != known[id_]}
 
     def commits_by_others(self) -> int | None:

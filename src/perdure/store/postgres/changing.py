@@ -6,9 +6,10 @@ that each takes its locks with a single statement, in the order of the tasks' nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perdure.domain.errors import TaskExpired, TaskNotFound
+from perdure.domain.journal import Entry, admitted
 from perdure.store.records import Record
 
 from . import finding
@@ -35,16 +36,33 @@ async def change_named(access: Access, verbs: Sequence[Named]) -> list[Done]:
     """Verbs on tasks that are known by their ids."""
     sheet = Sheet(access)
     async with access.writing():
-        ids = {verb.id for verb in verbs}
-        await sheet.lock_named(ids)
+        works = await finding.external_work(access, {(verb.id, verb.bearer.place) for verb in verbs if verb.bearer})
+        sought = {Sought(verb.owner, verb.id) for verb in verbs if _is_let_in(verb, works)}
+        await sheet.lock_named(sought)
         # What is over by now can't change any more, and is read without a lock; with its questions, if it has any.
-        unlocked = await finding.by_id(access, ids - {record.task.id for record in sheet.records.values()})
+        locked = {record.task.id for record in sheet.records.values()}
+        unlocked = await finding.seek(access, [each for each in sought if each.id not in locked])
         sheet.records |= {task.seq: Record(task, None) for task in unlocked.values()}
         seqs = {record.task.id: seq for seq, record in sheet.records.items()}
         await sheet.load_for((seqs[verb.id], verb) for verb in verbs if verb.id in seqs)
-        done = [_run(sheet, seqs.get(verb.id), verb) for verb in verbs]
+        done = [_run(sheet, seqs.get(verb.id) if _is_let_in(verb, works) else None, verb) for verb in verbs]
         await sheet.flush()
         return await _tell_expired(access, verbs, done)
+
+
+def _is_let_in(verb: Named, works: Mapping[tuple[str, str], Entry]) -> bool:
+    """Whether the caller comes as an owner, or with the token of the work.
+
+    Looked at before the task is read and locked for them: how long that takes, and whom it waits for, would tell a
+    stranger that there is one.
+    """
+    if verb.bearer is None:
+        return True
+    try:
+        admitted(works.get((verb.id, verb.bearer.place)), verb.bearer.token)
+    except TaskNotFound:
+        return False
+    return True
 
 
 def _run(sheet: Sheet, seq: int | None, verb: Named) -> Done:

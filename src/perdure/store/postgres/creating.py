@@ -103,10 +103,10 @@ def _made(new: NewTask, seq: int, now: int) -> Done:
 async def _known(access: Access, new: NewTask) -> Done | None:
     """The task that stands there already: under the id in the first place, since that is this very call again."""
     try:
-        if await finding.by_id(access, [new.id]):
+        if await finding.by_id(access, new.id):
             (found,) = await finding.find(access, [Sought(new.owner, new.id)])
             # Gone in between, or somebody else's: which of the two, the next look tells.
-            return found if found.error is None or await finding.by_id(access, [new.id]) else None
+            return found if found.error is None or await finding.by_id(access, new.id) else None
         task: Task | None = None
         if new.key is not None:
             task = await finding.recall(access, new.owner, new.key, new.digest)

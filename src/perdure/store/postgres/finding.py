@@ -12,7 +12,7 @@ import asyncpg
 from perdure.domain import inputs
 from perdure.domain.errors import IdempotencyKeyReused, TaskExpired, TaskNotFound
 from perdure.domain.inputs import Questions
-from perdure.domain.journal import Journal
+from perdure.domain.journal import Entry, Journal
 from perdure.domain.model import InputRequest, Owner, Session, Task
 from perdure.domain.timeline import Inspection, Load
 from perdure.store import rows
@@ -26,7 +26,9 @@ __all__ = [
     "Sought",
     "backlog",
     "by_id",
+    "columns",
     "expired",
+    "external_work",
     "find",
     "grouped",
     "inspect",
@@ -36,6 +38,7 @@ __all__ = [
     "page",
     "questions_of",
     "recall",
+    "seek",
     "sessions",
     "unfinished",
     "with_questions",
@@ -47,15 +50,26 @@ _NEWEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A task that its owner asks for."""
+    """A task that its owner asks for; None: somebody who need not be its owner."""
 
-    owner: Owner
+    owner: Owner | None
     id: str
+
+
+def columns(sought: Collection[Sought]) -> tuple[list[str], list[str | None], list[str | None]]:
+    """As `sql` takes them: the ids, the tenants, the principals."""
+    owners = [each.owner for each in sought]
+    return (
+        [each.id for each in sought],
+        [None if owner is None else owner.tenant for owner in owners],
+        [None if owner is None else owner.principal for owner in owners],
+    )
 
 
 async def find(access: Access, sought: Sequence[Sought]) -> list[Done]:
     """The tasks as they are now, with their outstanding inputs; an error for each that is not there for its owner."""
-    found = await by_id(access, [each.id for each in sought])
+    found = await seek(access, sought)
+    # Several may ask for one task, and only one of them be its owner.
     mine = [found.get(each.id) for each in sought]
     mine = [task if task and task.owner == each.owner else None for each, task in zip(sought, mine, strict=True)]
     missing = [each for each, task in zip(sought, mine, strict=True) if task is None]
@@ -70,14 +84,19 @@ async def expired(access: Access, missing: Collection[Sought]) -> set[Sought]:
     """Those that were this owner's and were purged a while ago."""
     if not missing:
         return set()
-    graves = await access.connection.fetch(sql.TOMBSTONE_FIND, access.clock, [each.id for each in missing])
+    graves = await access.connection.fetch(sql.TOMBSTONE_FIND, access.clock, *columns(missing))
     return {Sought(Owner(tenant, principal), id_) for id_, tenant, principal in graves} & set(missing)
 
 
-async def by_id(access: Access, ids: Collection[str]) -> dict[str, Task]:
-    """Tasks, whoever's they are."""
-    found = await access.connection.fetch(sql.TASK_FIND, ids) if ids else []
+async def seek(access: Access, sought: Collection[Sought]) -> dict[str, Task]:
+    """The tasks by their ids, if one of those who seek them may have them."""
+    found = await access.connection.fetch(sql.TASK_FIND, *columns(sought)) if sought else []
     return {task.id: task for task in map(with_questions, found)}
+
+
+async def by_id(access: Access, task_id: str) -> Task | None:
+    """A task, whoever's it is."""
+    return (await seek(access, [Sought(None, task_id)])).get(task_id)
 
 
 async def recall(access: Access, owner: Owner, key: str, digest: str | None) -> Task | None:
@@ -122,6 +141,13 @@ async def journals(access: Access, seqs: Sequence[int]) -> list[Journal]:
     return [Journal(rows.entries(entries.get(seq, ())), questions.get(seq, {})) for seq in seqs]
 
 
+async def external_work(access: Access, named: Collection[tuple[str, str]]) -> dict[tuple[str, str], Entry]:
+    """The external work of tasks by their ids and its places, whoever's they are."""
+    ids, places = [task_id for task_id, _ in named], [place for _, place in named]
+    found = await access.connection.fetch(sql.ENTRY_NAMED, ids, places) if named else []
+    return {(row[0], row[1]): rows.entry(row[1:]) for row in found}
+
+
 async def sessions(access: Access) -> tuple[tuple[Session, bool], ...]:
     found = await access.connection.fetch(sql.SESSION_ALL, access.clock)
     return tuple((Session(id_, expires_at, decode_object(info)), lapsed) for id_, expires_at, info, lapsed in found)
@@ -131,7 +157,7 @@ async def sessions(access: Access) -> tuple[tuple[Session, bool], ...]:
 
 
 async def inspect(access: Access, task_id: str) -> Inspection:
-    task = (await by_id(access, [task_id])).get(task_id)
+    task = await by_id(access, task_id)
     if task is None:
         raise TaskNotFound
     operation = rows.operation(await access.connection.fetchrow(sql.TASK_OPERATION, task.seq))

@@ -26,10 +26,11 @@ from perdure.store.records import Record, Run
 
 from . import finding, sql
 from .access import Access
+from .finding import Sought
 from .jobs import Done
 from .url import Connection
 
-__all__ = ["EVERYTHING", "Act", "Held", "Named", "Sheet", "Verb", "Writes", "unfinished"]
+__all__ = ["EVERYTHING", "Act", "Bearer", "Held", "Named", "Sheet", "Verb", "Writes", "unfinished"]
 
 _STATUSES: Final = {status.value: status for status in Status}
 
@@ -59,11 +60,20 @@ class Held(Verb):
 
 
 @dataclass(frozen=True, slots=True)
+class Bearer:
+    """Somebody who says that external work is theirs: where it is in the journal, and what they bring as its token."""
+
+    place: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class Named(Verb):
-    """A verb on the task with that id; the owner's, if there is one. The record is None if there is no such task."""
+    """A verb on the task with that id; the owner's, or the bearer's. The record is None if there is no such task."""
 
     id: str = field(kw_only=True)
     owner: Owner | None = field(kw_only=True)
+    bearer: Bearer | None = field(kw_only=True)
 
 
 EVERYTHING: Final = frozenset({"*"})
@@ -162,9 +172,9 @@ class Sheet:
             task = rows.task(row[11:])
             self.records[task.seq] = Record(task, Run(*row[1:11]))
 
-    async def lock_named(self, ids: Iterable[str]) -> None:
-        """The same for tasks that are known by their ids."""
-        self._take_up(await self.access.connection.fetch(sql.LOCK_NAMED, self.access.clock, [*ids]))
+    async def lock_named(self, sought: Collection[Sought]) -> None:
+        """The same for tasks that are known by their ids, as far as one of those who seek them may have them."""
+        self._take_up(await self.access.connection.fetch(sql.LOCK_NAMED, self.access.clock, *finding.columns(sought)))
 
     async def lock_held(self, claims: Iterable[Claim]) -> None:
         """The same for tasks that the callers know, by their claims, as they were some time ago."""

@@ -42,6 +42,14 @@ _INPUT: Final = "key, request, issued_at, state, response, place, deadline, awai
 _ENTRY: Final = "place, verb, name, state, value, wake_at"
 
 
+# Tasks are looked for by whoever says that they are theirs: `{0}` are their ids, `{1}` and `{2}` the owners, NULL for
+# whoever need not be one. A row of somebody else's is never fetched, let alone locked: how long that takes, and whom it
+# waits for, would tell of it.
+_SOUGHT: Final = """id = ANY({0}::text[]) AND EXISTS (
+    SELECT FROM unnest({0}::text[], {1}::text[], {2}::text[]) AS sought (sought_id, sought_tenant, sought_principal)
+    WHERE sought_id = id AND coalesce(sought_tenant = tenant AND sought_principal = principal, true))"""
+
+
 def _named(table: str, columns: str) -> str:
     return ", ".join(f"{table}.{column}" for column in columns.split(", "))
 
@@ -75,7 +83,7 @@ TASK_FIND: Final = f"""
 SELECT CASE WHEN status = 'input_required' THEN (
            SELECT json_agg(json_build_array({_INPUT}) ORDER BY position)::text
            FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
-FROM perdure.task WHERE id = ANY($1::text[])"""  # noqa: S608
+FROM perdure.task WHERE {_SOUGHT.format("$1", "$2", "$3")}"""  # noqa: S608
 
 # index: task_idem, then input_pkey
 TASK_RECALL: Final = f"""
@@ -84,11 +92,14 @@ SELECT idem_digest, CASE WHEN status = 'input_required' THEN (
            FROM perdure.input WHERE task_seq = seq) END AS questions, {_TASK}
 FROM perdure.task WHERE tenant = $1 AND principal = $2 AND idem_key = $3"""  # noqa: S608
 
-# index: task_id_key. Those whose version is not the one that is known; of one that is gone nothing but the name.
+# index: task_id_key. Those whose version is not the one that is known; of one that is gone nothing but the name, and of
+# one that is not that owner's. NULL: it may be anybody's.
 TASK_CHANGED: Final = f"""
 SELECT known_id, found.*
 FROM unnest($1::text[], $2::bigint[]) AS known (known_id, known_version)
-LEFT JOIN LATERAL (SELECT {_STANDING} FROM perdure.task WHERE id = known_id OFFSET 0) AS found ON true
+LEFT JOIN LATERAL (
+    SELECT {_STANDING} FROM perdure.task
+    WHERE id = known_id AND coalesce(tenant = $3::text AND principal = $4::text, true) OFFSET 0) AS found ON true
 WHERE version IS DISTINCT FROM known_version"""  # noqa: S608
 
 # index: task_owned. Written as the index has it.
@@ -101,7 +112,8 @@ TASK_OPERATION: Final = f"SELECT {_OPERATION} FROM perdure.task WHERE seq = $1" 
 
 # index: tombstone_pkey. The sum is no column, so the index of those that are to go is not taken for one to seek in.
 TOMBSTONE_FIND: Final = f"""
-SELECT id, tenant, principal FROM perdure.tombstone WHERE id = ANY($2::text[]) AND until + 0 > {_NOW}"""  # noqa: S608
+SELECT id, tenant, principal FROM perdure.tombstone
+WHERE {_SOUGHT.format("$2", "$3", "$4")} AND until + 0 > {_NOW}"""  # noqa: S608
 
 # -- locking and loading -----------------------------------------------------------------------------------------------
 
@@ -125,7 +137,8 @@ SELECT {_CLOCK} AS now, locked.* FROM (
 
 # index: task_id_key, then run_pkey and task_pkey. The same of tasks that are known by their ids.
 LOCK_NAMED: Final = LOCK.replace(
-    "ANY($2::bigint[])", "ANY(ARRAY(SELECT seq FROM perdure.task WHERE id = ANY($2::text[])))"
+    "ANY($2::bigint[])",
+    f"ANY(ARRAY(SELECT seq FROM perdure.task WHERE {_SOUGHT.format('$2', '$3', '$4')}))",  # noqa: S608
 )
 
 # index: input_pkey. Sorts: the questions of each task.
@@ -135,6 +148,14 @@ SELECT task_seq, {_INPUT} FROM perdure.input WHERE task_seq = ANY($1::bigint[]) 
 
 # index: entry_pkey
 ENTRY_ALL: Final = f"SELECT task_seq, {_ENTRY} FROM perdure.entry WHERE task_seq = ANY($1::bigint[])"  # noqa: S608
+
+# index: task_id_key, then entry_pkey. External work of tasks that are known by their ids, whoever's they are.
+ENTRY_NAMED: Final = f"""
+SELECT named_id, found.* FROM unnest($1::text[], $2::text[]) AS named (named_id, at_place)
+CROSS JOIN LATERAL (
+    SELECT {_ENTRY} FROM perdure.entry
+    WHERE task_seq = (SELECT seq FROM perdure.task WHERE id = named_id) AND place = at_place AND verb = 'external'
+    OFFSET 0) AS found"""  # noqa: S608
 
 # index: entry_pkey
 ENTRY_AT: Final = f"""

@@ -41,7 +41,7 @@ from .finding import Sought
 from .jobs import Done, Kind, Serve
 from .lanes import Lanes
 from .listen import Hints
-from .sheet import EVERYTHING, Held, Named
+from .sheet import EVERYTHING, Bearer, Held, Named
 from .url import Connection
 
 __all__ = ["PostgresStore"]
@@ -116,10 +116,10 @@ class PostgresStore:
         return await self._read(lambda access: finding.recall(access, owner, key, digest), self._looks)
 
     async def get(self, owner: Owner, task_id: str) -> Task:
-        return await self._lanes.do(self._finds, Sought(owner, _sayable(task_id)))
+        return await self._lanes.do(self._finds, _sought(owner, task_id))
 
     async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
-        sought = Sought(owner, _sayable(task_id))
+        sought = _sought(owner, task_id)
         return await self._read(lambda access: finding.open_questions(access, sought), self._looks)
 
     async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
@@ -128,10 +128,12 @@ class PostgresStore:
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
         return await self._on(owner, task_id, verbs.request_cancel)
 
-    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
+    async def changed(self, known: Mapping[str, int], owner: Owner | None = None) -> Mapping[str, Task | None]:
+        if owner is not None and not is_plain(owner.tenant, owner.principal):
+            return dict.fromkeys(known)
         sayable = {task_id: version for task_id, version in known.items() if _is_sayable(task_id)}
         unheard_of = dict.fromkeys(known.keys() - sayable.keys())
-        return unheard_of | await self._read(lambda access: watching.changed(access, sayable), self._looks)
+        return unheard_of | await self._read(lambda access: watching.changed(access, sayable, owner), self._looks)
 
     def commits_by_others(self) -> int | None:
         return None
@@ -214,15 +216,15 @@ class PostgresStore:
 
     async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
         value = copied(value)
+        bearer = Bearer(_sayable(place), token)
         return await self._on(
-            None, task_id, lambda task, now: verbs.settle(task, place, token, state, value, now), place=_sayable(place)
+            None, task_id, lambda task, now: verbs.settle(task, place, token, state, value, now), bearer
         )
 
     async def tell(self, task_id: str, place: str, token: str, message: str) -> Task:
         plain(message)
-        return await self._on(
-            None, task_id, lambda task, now: verbs.tell(task, place, token, message, now), place=_sayable(place)
-        )
+        bearer = Bearer(_sayable(place), token)
+        return await self._on(None, task_id, lambda task, now: verbs.tell(task, place, token, message, now), bearer)
 
     # -- what operators ask --------------------------------------------------------------------------------------------
 
@@ -275,12 +277,7 @@ class PostgresStore:
         return await self._lanes.do(self._held, Held(under_claim, places, questions, claim=claim))
 
     async def _on(
-        self,
-        owner: Owner | None,
-        task_id: str,
-        act: Callable[[Record, int], None],
-        *,
-        place: str | None = None,
+        self, owner: Owner | None, task_id: str, act: Callable[[Record, int], None], bearer: Bearer | None = None
     ) -> Task:
         """Do what somebody asks of a task that is known by its id; the task afterwards."""
 
@@ -290,8 +287,9 @@ class PostgresStore:
             act(task, now)
             return task.task
 
-        places = frozenset[str]() if place is None else frozenset({place})
-        named = Named(on_task, places, questions=True, id=_sayable(task_id), owner=owner)
+        places = frozenset[str]() if bearer is None else frozenset({bearer.place})
+        sought = _sought(owner, task_id)
+        named = Named(on_task, places, questions=True, id=sought.id, owner=sought.owner, bearer=bearer)
         return await self._lanes.do(self._named, named)
 
     async def _read(self, look: Callable[[Access], Awaitable[T]], kind: Kind[_Errand] | None = None) -> T:
@@ -343,6 +341,17 @@ async def _find_journals(access: Access, seqs: Sequence[int]) -> list[Done]:
 
 async def _run_errands(access: Access, errands: Sequence[_Errand]) -> list[Done]:
     return [await errand(access) for errand in errands]
+
+
+def _sought(owner: Owner | None, task_id: str) -> Sought:
+    """A task to look for.
+
+    Raises:
+        TaskNotFound: the database would not take one of the names, and they come in a batch with others'.
+    """
+    if owner is not None and not is_plain(owner.tenant, owner.principal):
+        raise TaskNotFound
+    return Sought(owner, _sayable(task_id))
 
 
 def _sayable(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perdure.domain.model import Task
+from perdure.domain.model import Owner, Task
 from perdure.store import rows
 
 from . import sql
@@ -13,6 +13,7 @@ from .access import Access
 __all__ = ["changed"]
 
 
-async def changed(access: Access, known: Mapping[str, int]) -> dict[str, Task | None]:
-    found = await access.connection.fetch(sql.TASK_CHANGED, list(known), list(known.values()))
+async def changed(access: Access, known: Mapping[str, int], owner: Owner | None) -> dict[str, Task | None]:
+    by = (None, None) if owner is None else (owner.tenant, owner.principal)
+    found = await access.connection.fetch(sql.TASK_CHANGED, list(known), list(known.values()), *by)
     return {row[0]: None if row["seq"] is None else rows.task(row[1:]) for row in found}

@@ -1,7 +1,8 @@
 """What other systems say of the work that a task waits for (see `shared` for how a verb works).
 
 They know a task by its id, the place of the work in its journal, and a token; no owner, no fence. What they get wrong
-is one answer, `TaskNotFound`, so that it tells nobody which of the three was right.
+is one answer, `TaskNotFound`, so that it tells nobody which of the three was right. The token is looked at first: how
+long it takes to read a task, with a result that may have megabytes, would tell that there is one.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ __all__ = ["settle", "tell"]
 
 
 def settle(tx: Transaction, task_id: str, place: str, token: str, state: EntryState, value: JSON, now: int) -> Task:
+    after = settled(_work(tx, task_id, place), token, state, value)
     task = shared.by_id(tx, task_id)
-    after = settled(_work(tx, task.seq, place), token, state, value)
     if after is None:
         return shared.with_questions(tx, task)
     if task.status.terminal:
@@ -36,16 +37,18 @@ def settle(tx: Transaction, task_id: str, place: str, token: str, state: EntrySt
 
 
 def tell(tx: Transaction, task_id: str, place: str, token: str, message: str, now: int) -> Task:
-    task = shared.by_id(tx, task_id)
     # What a settlement would come to says all there is to know: whether the token is right, and whether it is over.
-    if settled(_work(tx, task.seq, place), token, EntryState.DONE, None) is None or task.status.terminal:
+    after = settled(_work(tx, task_id, place), token, EntryState.DONE, None)
+    task = shared.by_id(tx, task_id)
+    if after is None or task.status.terminal:
         raise AlreadySettled
     event = lifecycle.on_tell(task, message)
     return shared.with_questions(tx, task) if event is None else shared.apply(tx, task, event, now)
 
 
-def _work(tx: Transaction, seq: int, place: str) -> Entry | None:
+def _work(tx: Transaction, task_id: str, place: str) -> Entry | None:
     # Strange text comes from strangers, and is the name of nothing; SQLite would not so much as look for it.
-    if not place.isascii():
+    if not (task_id.isascii() and place.isascii()):
         raise TaskNotFound
-    return rows.entries(tx.all(sql.ENTRY_AT, seq, encode([place]))).get(place)
+    row = tx.one(sql.ENTRY_NAMED, task_id, place)
+    return None if row is None else rows.entry(row)

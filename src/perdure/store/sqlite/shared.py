@@ -69,7 +69,10 @@ def owned_row(tx: Transaction, owner: Owner, task_id: str, now: int) -> Task:
 
 def find(tx: Transaction, owner: Owner, task_id: str) -> Task | None:
     """The same, or None if there is none."""
-    row = tx.one(sql.TASK_OWNED, _sayable(task_id), owner.tenant, owner.principal)
+    try:
+        row = tx.one(sql.TASK_OWNED, _sayable(task_id), owner.tenant, owner.principal)
+    except UnicodeEncodeError:  # an owner's name that can't be stored is nobody's
+        raise TaskNotFound from None
     return None if row is None else rows.owned(owner, row)
 
 

@@ -42,6 +42,9 @@ TASK_BY_ID: Final = f"SELECT {_TASK} FROM task WHERE id = ?"  # noqa: S608
 # index: sqlite_autoindex_task_1 (id)
 TASK_VERSIONS: Final = "SELECT id, version FROM task WHERE id IN (SELECT value FROM json_each(?))"
 
+# index: sqlite_autoindex_task_1 (id). The signs keep it from being looked for among all of the owner's.
+TASK_VERSIONS_OWNED: Final = f"{TASK_VERSIONS} AND +tenant = ? AND +principal = ?"
+
 # index: sqlite_autoindex_task_1 (id)
 TASK_STANDING: Final = f"SELECT {_STANDING} FROM task WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 
@@ -273,6 +276,11 @@ INPUT_DELETE: Final = "DELETE FROM input WHERE task_seq IN (SELECT value FROM js
 
 # index: entry's primary key
 ENTRY_ALL: Final = "SELECT place, verb, name, state, value, wake_at FROM entry WHERE task_seq = ?"
+
+# index: sqlite_autoindex_task_1 (id), then entry's primary key
+ENTRY_NAMED: Final = """
+SELECT place, verb, name, state, value, wake_at FROM entry
+WHERE task_seq = (SELECT seq FROM task WHERE id = ?) AND place = ? AND verb = 'external'"""
 
 # index: entry's primary key
 ENTRY_AT: Final = """

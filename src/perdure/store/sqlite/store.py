@@ -114,8 +114,8 @@ class SQLiteStore:
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
         return await self._writer.submit(lambda tx: clients.request_cancel(tx, owner, task_id, self._clock()))
 
-    async def changed(self, known: Mapping[str, int]) -> Mapping[str, Task | None]:
-        return self._read_at_once(lambda reader: watching.changed(reader, known))
+    async def changed(self, known: Mapping[str, int], owner: Owner | None = None) -> Mapping[str, Task | None]:
+        return self._read_at_once(lambda reader: watching.changed(reader, known, owner))
 
     def commits_by_others(self) -> int | None:
         return self._read(self._others.commits)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perdure.domain.model import JSON, Task
+from perdure.domain.model import JSON, Owner, Task
 from perdure.store import rows
-from perdure.store.codec import encode
+from perdure.store.codec import encode, is_plain
 
 from . import sql
 from .writer import Transaction, Writer
@@ -37,12 +37,20 @@ class Others:
         return self._writer.others
 
 
-def changed(tx: Transaction, known: Mapping[str, int]) -> dict[str, Task | None]:
+def changed(tx: Transaction, known: Mapping[str, int], owner: Owner | None) -> dict[str, Task | None]:
     # Ids are ASCII, and SQLite would not so much as look for text that is no UTF-8.
     ids = encode([task_id for task_id in known if task_id.isascii()])
     # The versions alone first: there may be hundreds, and hardly one of them has changed.
-    versions: dict[str, int] = dict(tx.all(sql.TASK_VERSIONS, ids))
+    versions = _versions(tx, ids, owner)
     differ = [task_id for task_id, version in known.items() if versions.get(task_id) != version]
     there: list[JSON] = [task_id for task_id in differ if task_id in versions]
     found = tx.all(sql.TASK_STANDING, encode(there)) if there else []
     return dict.fromkeys(differ) | {task.id: task for task in map(rows.task, found)}
+
+
+def _versions(tx: Transaction, ids: str, owner: Owner | None) -> dict[str, int]:
+    if owner is None:
+        return dict(tx.all(sql.TASK_VERSIONS, ids))
+    if not is_plain(owner.tenant, owner.principal):
+        return {}
+    return dict(tx.all(sql.TASK_VERSIONS_OWNED, ids, owner.tenant, owner.principal))

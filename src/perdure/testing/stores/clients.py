@@ -92,7 +92,11 @@ async def test_parameters_come_back_equal(store: Store) -> None:
     assert (await running(store, new)).operation.params == params
 
 
-@pytest.mark.parametrize("owner", [BOB, ELSEWHERE, Owner("acme", ""), Owner("acme ada", "")])
+NOBODIES = [Owner("\ud800", "ada"), Owner("acme", "ada\ud800"), Owner("acme\0", "ada"), Owner("acme", "ada\0")]
+"""Owners that can't be stored, so that nothing is theirs."""
+
+
+@pytest.mark.parametrize("owner", [BOB, ELSEWHERE, Owner("acme", ""), Owner("acme ada", ""), *NOBODIES], ids=repr)
 async def test_a_foreign_owner_and_an_unknown_id_hear_the_same(store: Store, owner: Owner) -> None:
     created = await store.create(new_task())
     with pytest.raises(TaskNotFound) as foreign:
@@ -105,7 +109,10 @@ async def test_a_foreign_owner_and_an_unknown_id_hear_the_same(store: Store, own
 async def test_a_foreign_owner_can_neither_answer_nor_cancel(store: Store) -> None:
     claim = await parked(store)
     before = await store.get(ADA, claim.task.id)
-    for owner, task_id in [(BOB, before.id), (ELSEWHERE, before.id), (ADA, "tsk_nobody")]:
+    strangers = [(owner, before.id) for owner in (BOB, ELSEWHERE, *NOBODIES)]
+    for owner, task_id in [*strangers, (ADA, "tsk_nobody")]:
+        with pytest.raises(TaskNotFound):
+            await store.open_questions(owner, task_id)
         with pytest.raises(TaskNotFound):
             await store.answer(owner, task_id, {"name": "Mallory"})
         with pytest.raises(TaskNotFound):

@@ -2,11 +2,11 @@
 
 import pytest
 
-from perdure.domain.model import Failed, Failure
+from perdure.domain.model import Failed, Failure, Owner
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
 
-from .support import ADA, BOB, DONE, Changes, new_task, parked, running, standing
+from .support import ADA, BOB, DONE, ELSEWHERE, Changes, new_task, parked, running, standing
 
 # -- what has changed --------------------------------------------------------------------------------------------------
 
@@ -57,6 +57,16 @@ async def test_what_never_was_a_task_is_told_as_none(store: Store, strange: str)
     task = await store.create(new_task())
     assert await store.changed({strange: 1, task.id: 0}) == {strange: None, task.id: task}
     assert await store.changed({strange: 1}) == {strange: None}
+
+
+@pytest.mark.parametrize("owner", [BOB, ELSEWHERE, Owner("\ud800", "ada"), Owner("acme", "a\0")], ids=repr)
+async def test_what_is_another_owners_is_told_as_none_whatever_version_is_known(store: Store, owner: Owner) -> None:
+    task, other = await store.create(new_task(owner=ADA)), "tsk_nobody"
+    for version in (0, task.version):
+        known = {task.id: version, other: version}
+        assert await store.changed(known, owner) == {task.id: None, other: None}
+    assert await store.changed({task.id: 0}, ADA) == {task.id: task}
+    assert await store.changed({task.id: task.version}, ADA) == {}
 
 
 async def test_hundreds_of_tasks_are_looked_at_in_one_go(store: Store) -> None:
