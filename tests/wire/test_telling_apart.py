@@ -24,7 +24,7 @@ import pytest
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
 
-from perdure import Handle, TaskContext, Tasks
+from perdure import Handle, Limits, TaskContext, Tasks
 from perdure.domain import ids
 from perdure.store.postgres import PostgresStore
 from perdure.store.sqlite import SQLiteStore
@@ -107,7 +107,8 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     auth = AuthSettings(
         issuer_url=AnyHttpUrl("https://id.example"), resource_server_url=None, validate_token_resource=False
     )
-    tasks = Tasks(store, grace="1ms", lease="1h", linger="1ms", tombstone="1m")
+    limits = Limits(polls_per_second=1_000_000)  # a refusal would be quick, and tell nothing
+    tasks = Tasks(store, grace="1ms", lease="1h", linger="1ms", tombstone="1m", limits=limits)
     mcp = tasks.server("apart", auth=auth, token_verifier=Verifier())
     handles = declare(tasks)
     tasks.callbacks(mcp)
