@@ -13,7 +13,7 @@ export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test coverage lint format conformance docs bench chaos build constraints clean
+.PHONY: help setup demo test coverage lint format conformance docs bench chaos audit build constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,15 @@ bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, 
 # gets a private server, which is restarted, stopped and cut off as well.
 chaos: $(VENV)/.dev ## processes killed, stopped and cut off for 10 minutes, and an oracle; STORE=postgresql ARGS="--minutes 1 --faults 20 --seed N"
 	$(BIN)/python -m chaos --store $(or $(STORE),sqlite) $(ARGS)
+
+# Not a part of CI: it asks a database of vulnerabilities on the net, which a build must not depend on.
+audit: build/audit/bin/pip-audit ## known vulnerabilities of the pinned versions, by pip-audit; needs the net
+	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
+
+build/audit/bin/pip-audit: | $(BIN)/python
+	@mkdir -p build
+	$(PYTHON) -m venv --clear build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.9,<3'
 
 build: $(VENV)/.dev ## wheel and sdist into build/dist, looked into
 	rm -rf build/dist
