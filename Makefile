@@ -13,7 +13,7 @@ export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test coverage lint format conformance docs bench chaos audit build constraints clean
+.PHONY: help setup demo test coverage lint format conformance docs bench chaos fuzz audit build constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, 
 chaos: $(VENV)/.dev ## processes killed, stopped and cut off for 10 minutes, and an oracle; STORE=postgresql ARGS="--minutes 1 --faults 20 --seed N"
 	$(BIN)/python -m chaos --store $(or $(STORE),sqlite) $(ARGS)
 
+fuzz: $(VENV)/.dev ## requests and files that are wrong in every way, for 10 minutes, and an oracle; ARGS="--minutes 1 --seed N --target files"
+	$(BIN)/python -m fuzz $(ARGS)
+
 # Not a part of CI: it asks a database of vulnerabilities on the net, which a build must not depend on.
 audit: build/audit/bin/pip-audit ## known vulnerabilities of the pinned versions, by pip-audit; needs the net
 	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
@@ -98,7 +101,7 @@ constraints: ## resolve the newest allowed versions and pin them in constraints.
 
 clean: ## remove .venv and everything that was built or cached
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests examples bench chaos docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests examples bench chaos fuzz docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Stamps: the interpreter; what runs perdure; what develops it. The development stamp fulfils the runtime one.
 $(BIN)/python:

@@ -25,6 +25,7 @@ IN_SDIST: Final = (
     "deploy/compose/compose.yaml",
     "docs/index.md",
     "examples/report_server.py",
+    "fuzz/__main__.py",
     "mkdocs.yml",
     "pyproject.toml",
     "tests/conftest.py",

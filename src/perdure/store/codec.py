@@ -7,17 +7,22 @@ lone surrogates, unknown types and bottomless nesting are refused here, before a
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 from typing import cast
 
-from perdure.domain.errors import NotStorable
+from perdure.domain.errors import NotStorable, StoreUnavailable
 from perdure.domain.limits import MAX_DEPTH
 from perdure.domain.model import JSON, JSONObject
 
-__all__ = ["copied", "decode", "decode_object", "encode", "is_deeper", "is_plain", "mended", "plain"]
+__all__ = ["copied", "damaged", "decode", "decode_object", "encode", "is_deeper", "is_plain", "mended", "plain"]
+
+logger = logging.getLogger(__name__)
+
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _decoder = json.JSONDecoder()
+_UNREADABLE = (TypeError, ValueError, RecursionError)
 
 
 def encode(value: JSON) -> str:
@@ -94,10 +99,17 @@ def mended(text: str) -> str:
 
 
 def decode(text: str) -> JSON:
-    """The value that `encode` made `text` from."""
+    """The value that `encode` made `text` from.
+
+    Raises:
+        StoreUnavailable: it is no such text: what lies in the database was damaged there.
+    """
     # The text is `encode`'s own, with nothing before or after the value: what `json.loads` does besides costs as much
     # again as the parsing, at every read of a task.
-    return cast("JSON", _decoder.raw_decode(text)[0])
+    try:
+        return cast("JSON", _decoder.raw_decode(text)[0])
+    except _UNREADABLE as error:
+        raise damaged(error) from error
 
 
 def copied(value: JSON) -> JSON:
@@ -111,4 +123,18 @@ def copied(value: JSON) -> JSON:
 
 def decode_object(text: str) -> JSONObject:
     """The same for a value that is known to be an object."""
-    return cast("JSONObject", _decoder.raw_decode(text)[0])
+    try:
+        value: object = _decoder.raw_decode(text)[0]
+    except _UNREADABLE as error:
+        raise damaged(error) from error
+    if not isinstance(value, dict):
+        raise damaged(f"not an object but {type(value).__name__}")
+    return cast("JSONObject", value)
+
+
+def damaged(why: object) -> StoreUnavailable:
+    """What is to be raised where a database holds what nobody stored. It is logged, as only its operator can help."""
+    logger.critical(
+        "The task store is damaged, and has to be restored from a backup: a value in it can't be read: %s", why
+    )
+    return StoreUnavailable()

@@ -30,6 +30,7 @@ _BUSY_MS = 10_000
 _READER_BUSY_MS = 100
 """A reader waits for nobody under WAL, but for a moment while somebody recovers the log after a crash. It reads on the
 event loop, so that moment must be short; the caller may ask again."""
+_SMALLEST_PAGE = 512
 _PREFIX = "sqlite:///"
 _creating = threading.Lock()
 
@@ -139,6 +140,7 @@ def _create_private(path: Path) -> None:
             raise StoreUnusable(
                 f"{path} can't be read and written by this user: fix its permissions, or name another file"
             ) from None
+        _refuse_scraps(path)
     except FileNotFoundError:
         raise StoreUnusable(f"{path} can't be made: the folder {path.parent} does not exist; create it first") from None
     except PermissionError:
@@ -147,6 +149,23 @@ def _create_private(path: Path) -> None:
         ) from None
     except OSError as error:
         raise StoreUnusable(f"{path} can't be made: {error.strerror}; name another file") from None
+
+
+def _refuse_scraps(path: Path) -> None:
+    """Refuse what SQLite would take for a new database, and write over.
+
+    That is any file shorter than a page; and an empty one although there are commits in the log beside it, which SQLite
+    would throw away. No store is either for as much as a moment: its first page is there before its log is.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    logged = log.stat().st_size if log.is_file() else 0
+    size = path.stat().st_size if path.is_file() else 0
+    if 0 < size < _SMALLEST_PAGE:
+        raise StoreUnusable(f"{path} {_REMEDIES[sqlite3.SQLITE_NOTADB]}")
+    if path.is_file() and not size and logged:
+        raise StoreUnusable(
+            f"{path} is empty, but its log {log.name} is not: restore both from a backup, or move both away"
+        )
 
 
 def _connect(path: Path, busy_ms: int) -> sqlite3.Connection:

@@ -38,7 +38,7 @@ from perdure.domain.timeline import Inspection, Load
 from perdure.store import rows
 from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
-from perdure.store.codec import decode, decode_object, encode, is_plain, plain
+from perdure.store.codec import damaged, decode, decode_object, encode, is_plain, plain
 
 from . import claims, clients, housekeeping, operators, outsiders, schema, shared, sql, watching, workers
 from .writer import Transaction, Writer
@@ -251,6 +251,10 @@ class SQLiteStore:
         except sqlite3.Error as error:
             logger.warning("The task store could not be read: %s", error)
             raise StoreUnavailable from error
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            # The page is sound to SQLite, and yet its row is none of ours: pages have no checksums. Engine and clients
+            # know what to do without a store, and would not with this.
+            raise damaged(repr(error)) from error
 
     def _read_at_once(self, look: Callable[[Transaction], T]) -> T:
         """The same where a look is several reads that have to agree."""

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
 
 @dataclass(slots=True)
 class Transaction:
@@ -339,8 +341,10 @@ def _refused(error: sqlite3.Error) -> Exception:
         refused = NotStorable("The value is too large to be stored")
         refused.__cause__ = error
         return refused
-    # What an operational error is about (a lock, the disk, memory) passes. The rest is a bug, and would stay one.
-    return _unavailable(error) if isinstance(error, sqlite3.OperationalError) else error
+    # What an operational error is about (a lock, the disk, memory) passes. Damage does not, but to whoever asks such a
+    # file is as good as none, and it is no reason for a worker to end. The rest is a bug, and would stay one.
+    passes = isinstance(error, sqlite3.OperationalError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+    return _unavailable(error) if passes else error
 
 
 def _close(connection: sqlite3.Connection | None) -> None:
