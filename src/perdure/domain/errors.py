@@ -28,6 +28,7 @@ __all__ = [
     "SubscriptionsFull",
     "TaskExpired",
     "TaskNotFound",
+    "Unreadable",
 ]
 
 
@@ -172,6 +173,18 @@ class AlreadySettled(PerdureError):
 
 class NotStorable(PerdureError):
     """A value has no JSON form that can be stored (NaN, a lone surrogate, nesting too deep, an unknown type)."""
+
+
+class Unreadable(PerdureError):
+    """A stored value can't be opened here; the message names the key that it was sealed under, and no content.
+
+    Either this process lacks the key `key_id`, and then others may have it, or what is stored is not what was sealed:
+    it was changed or moved in the database, or another key goes by that name. It is never served.
+    """
+
+    def __init__(self, key_id: str, why: str) -> None:
+        self.key_id = key_id
+        super().__init__(f"A stored value that was sealed under the key {key_id!r} {why}")
 
 
 class InvalidDuration(PerdureError, ValueError):

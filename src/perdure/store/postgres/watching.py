@@ -15,4 +15,4 @@ __all__ = ["changed"]
 
 async def changed(access: Access, known: Mapping[str, int]) -> dict[str, Task | None]:
     found = await access.connection.fetch(sql.TASK_CHANGED, list(known), list(known.values()))
-    return {row[0]: None if row["seq"] is None else rows.task(row[1:]) for row in found}
+    return {row[0]: None if row["seq"] is None else rows.task(row[1:], access.codec) for row in found}

@@ -21,15 +21,15 @@ __all__ = ["settle", "tell"]
 
 def settle(tx: Transaction, task_id: str, place: str, token: str, state: EntryState, value: JSON, now: int) -> Task:
     task = shared.by_id(tx, task_id)
-    after = settled(_work(tx, task.seq, place), token, state, value)
+    after = settled(_work(tx, task, place), token, state, value)
     if after is None:
         return shared.with_questions(tx, task)
     if task.status.terminal:
         raise AlreadySettled
-    text = encode(after.value)
+    text = tx.codec.encode(after.value, task.owner, task.id, "entry", place)
     woken = shared.wake(tx, task.seq, now)
     shared.write(tx, task.seq, after, text)
-    shared.note(tx, task.seq, timeline.settled(now, after))
+    shared.note(tx, task, timeline.settled(now, after))
     if woken:
         shared.announce(tx, task, runnable=True)
     return shared.with_questions(tx, task)
@@ -38,14 +38,14 @@ def settle(tx: Transaction, task_id: str, place: str, token: str, state: EntrySt
 def tell(tx: Transaction, task_id: str, place: str, token: str, message: str, now: int) -> Task:
     task = shared.by_id(tx, task_id)
     # What a settlement would come to says all there is to know: whether the token is right, and whether it is over.
-    if settled(_work(tx, task.seq, place), token, EntryState.DONE, None) is None or task.status.terminal:
+    if settled(_work(tx, task, place), token, EntryState.DONE, None) is None or task.status.terminal:
         raise AlreadySettled
     event = lifecycle.on_tell(task, message)
     return shared.with_questions(tx, task) if event is None else shared.apply(tx, task, event, now)
 
 
-def _work(tx: Transaction, seq: int, place: str) -> Entry | None:
+def _work(tx: Transaction, task: Task, place: str) -> Entry | None:
     # Strange text comes from strangers, and is the name of nothing; SQLite would not so much as look for it.
     if not place.isascii():
         raise TaskNotFound
-    return rows.entries(tx.all(sql.ENTRY_AT, seq, encode([place]))).get(place)
+    return rows.entries(tx.all(sql.ENTRY_AT, task.seq, encode([place])), task, tx.codec).get(place)
