@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from perdure.domain.errors import PerdureError, StoreUnavailable, StoreUnusable, TaskNotFound
+from perdure.domain.errors import PerdureError, StoreUnavailable, StoreUnusable, TaskNotFound, Unreadable
 from perdure.domain.model import NewTask, Operation, Owner
 from perdure.store.sqlite import SQLiteStore
 
@@ -214,7 +214,10 @@ def _differing(said: Asked, sound: Asked) -> list[str]:
     return [
         f"{name}: {value}, not {sound[name]}"
         for name, value in said.items()
-        if value is not StoreUnavailable and value != sound[name] and not _is_nothing(value, sound[name])
+        if value is not StoreUnavailable
+        and value is not Unreadable
+        and value != sound[name]
+        and not _is_nothing(value, sound[name])
     ]
 
 

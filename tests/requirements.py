@@ -574,6 +574,7 @@ _ERRORS = (
         "Anything unforeseen: -32603, no internals in the message",
         "wire/test_errors.py::test_what_nobody_foresaw_is_an_internal_error_without_internals",
         "wire/test_lifespans.py::test_a_server_without_the_lifespan_says_once_what_to_do_and_serves_no_task",
+        "wire/test_unreadable.py::test_a_result_that_can_not_be_opened_is_an_internal_error",
     ),
     _must(
         "bad input",

@@ -19,6 +19,7 @@ from mcp.client import Client
 
 from docs.include import PAGES, README, filled, made, shown, without_docstring
 from perdure import TaskContext
+from perdure.store.keys import new_key
 from tests.acceptance.support import REPORT_SERVER, running
 from tests.clients import printed
 from tests.support import PATIENCE
@@ -43,6 +44,7 @@ SERVERS = {
     "rendering": {"render"},
     "report_server": {"generate_report"},
     "retrying": {"translate_page"},
+    "sealed": {"summarize"},
     "secured": {"sum_of_squares"},
     "shared_tasks": {"sum_of_squares"},
     "trips": {"book_trip"},
@@ -115,6 +117,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(ROOT / "examples"), *sys.path])
     monkeypatch.delitem(sys.modules, "jwt_tokens", raising=False)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLINIC_KEYS", new_key("today"))
     monkeypatch.setenv("ISSUER", "https://login.example.com")
     monkeypatch.setenv("JWKS", "https://login.example.com/jwks.json")
     monkeypatch.setenv("AUDIENCE", "https://tasks.example.com/mcp")
@@ -142,6 +145,21 @@ async def test_the_secured_example_knows_the_tokens_that_it_was_given() -> None:
     verifier = module.KnownTokens({"secret": {"client_id": "cli", "scopes": [], "subject": "ann"}})
     assert (await verifier.verify_token("secret")).subject == "ann"
     assert await verifier.verify_token("another") is None
+
+
+@pytest.mark.usefixtures("surroundings")
+async def test_the_sealed_example_leaves_nothing_in_its_store_that_can_be_read(tmp_path: Path) -> None:
+    async with Client(imported("sealed").mcp) as client:
+        result = await client.call_tool("summarize", {"notes": "xyzzy hurts"})
+    assert result.structured_content == {"result": "2 words, of which the first is xyzzy"}
+    stored = contents(tmp_path)
+    assert b"summarize" in stored
+    assert b"xyzzy" not in stored
+
+
+def contents(folder: Path) -> bytes:
+    """What is in the files of a folder."""
+    return b"".join(file.read_bytes() for file in folder.iterdir())
 
 
 # -- a first task ------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from perdure.domain.errors import (
     StoreUnavailable,
     StoreUnusable,
     TaskNotFound,
+    Unreadable,
 )
 from perdure.domain.handles import Handle
 from perdure.domain.limits import Limits
@@ -36,6 +37,7 @@ from perdure.domain.retry import Retry
 from perdure.ops.app import Tasks
 from perdure.ops.serve import serve
 from perdure.store.base import Store
+from perdure.store.keys import KeyRing
 from perdure.tools.context import TaskContext
 from perdure.tools.external import ExternalWork, Finished
 from perdure.tools.questions import Answer, Elicit, ElicitUrl, ListRoots, Sample
@@ -60,6 +62,7 @@ __all__ = [
     "InputKeyReused",
     "InvalidDuration",
     "JournalMismatch",
+    "KeyRing",
     "LimitExceeded",
     "Limits",
     "ListRoots",
@@ -77,5 +80,6 @@ __all__ = [
     "TaskContext",
     "TaskNotFound",
     "Tasks",
+    "Unreadable",
     "serve",
 ]

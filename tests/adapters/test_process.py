@@ -20,6 +20,7 @@ import pytest
 from perdure import ConfigurationError, Handle, InvalidDuration, TaskContext, Tasks
 from perdure.adapters import child, process
 from perdure.adapters.process import ProcessResult, run_process
+from perdure.store.keys import KEYS, KEYS_FILE
 from perdure.store.memory import MemoryStore
 from perdure.testing import Harness, crash_everywhere
 from tests.acceptance.support import connected, running, start
@@ -120,6 +121,16 @@ async def test_a_command_has_no_input_the_servers_environment_and_a_folder_of_it
     greeting, where, _ = told["stdout_tail"].splitlines()
     assert (greeting, Path(where)) == ("höflich", Path(told["stdout"]).parent)
     assert os.stat(where).st_mode & 0o077 == 0  # noqa: PTH116
+
+
+async def test_the_keys_of_the_store_are_none_of_a_commands_business(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (KEYS, KEYS_FILE):
+        monkeypatch.setenv(name, "secret")
+    (told,) = await jobs.run(["env"])
+    assert "PATH=" in told["stdout_tail"]
+    assert "secret" not in told["stdout_tail"]
 
 
 async def test_environment_and_folder_may_be_given(jobs: Jobs, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from perdure.domain import lifecycle
 from perdure.domain.lifecycle import Kind
 from perdure.domain.model import Status
-from perdure.store import verbs
+from perdure.store import sealing, verbs
 from perdure.store.postgres import sql as postgres_sql
 from perdure.store.sqlite import shared, sql, writer
 
@@ -72,7 +72,7 @@ def task_first() -> None:
     if changed.status.terminal:
         tx.run(sql.RUN_DELETE, task.seq)"""
     task = """
-    if not tx.run(sql.TASK_UPDATE, *rows.update_values(changed)):
+    if not tx.run(sql.TASK_UPDATE, *rows.update_values(changed, tx.codec)):
         raise IllegalTransition(f"Task number {task.seq} is already over")"""
     rewrite(shared, "apply", run + task, task + run)
 
@@ -85,6 +85,16 @@ def unguarded_row() -> None:
 def unguarded_rows() -> None:
     """The same, in a batch."""
     change(postgres_sql, "FLUSH", " AND task.status IN ('working', 'input_required')", "")
+
+
+def unbound() -> None:
+    """A sealed value is one wherever it is put."""
+    rewrite(sealing, "_bound", "(id, owner.tenant, owner.principal, *what)", "what[:0]")
+
+
+def of_nobody() -> None:
+    """A sealed value is its task's, whoever's that is said to be."""
+    rewrite(sealing, "_bound", "owner.tenant, owner.principal, ", "")
 
 
 def arrow_out_of_an_end() -> None:
@@ -104,6 +114,8 @@ MUTANTS: Final[Mapping[str, Callable[[], None]]] = {
         task_first,
         unguarded_row,
         unguarded_rows,
+        unbound,
+        of_nobody,
         arrow_out_of_an_end,
     )
 }

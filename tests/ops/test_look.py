@@ -31,6 +31,7 @@ from perdure.engine import lease
 from perdure.ops import look, stores
 from perdure.ops.cli import main
 from perdure.store.base import Store
+from perdure.store.keys import KeyRing
 from tests.store.support import ADA, new_task
 from tests.support import eventually
 
@@ -45,11 +46,11 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'tasks.db'}"
 
 
-def filled(url: str, fill: Callable[[Store], Awaitable[str]]) -> str:
+def filled(url: str, fill: Callable[[Store], Awaitable[str]], keys: KeyRing | None = None) -> str:
     """Do something to a store, which is closed again."""
 
     async def run() -> str:
-        store = stores.open_store(url)
+        store = stores.open_store(url, keys=keys)
         await store.open()
         try:
             return await fill(store)

@@ -9,6 +9,7 @@ import pytest
 
 from perdure.store.sqlite import schema
 from perdure.testing import VirtualClock
+from tests.store.sealed import Place
 
 
 @pytest.fixture
@@ -54,3 +55,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("this user may not mount a file system")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, path: Path) -> Place:
+    """An empty database, of either kind."""
+    if request.param == "sqlite":
+        return Place(f"sqlite:///{path}")
+    return Place(request.getfixturevalue("emptied_database"))

@@ -30,8 +30,11 @@ from perdure.domain.model import (
 )
 from perdure.domain.timeline import Inspection
 from perdure.store.base import Store
+from perdure.store.keys import KeyRing
 from perdure.store.memory import MemoryStore
+from perdure.store.sealing import CLEAR, Codec, codec_for
 from perdure.store.sqlite import SQLiteStore
+from tests.store.sealed import OLD
 from tests.store.support import ADA, ELSEWHERE, LEASE, TOKEN, Changes, VirtualClock, new_task
 
 T = TypeVar("T")
@@ -178,8 +181,8 @@ def recent(items: Sequence[T], back: int) -> T:
 class Stores(RuleBasedStateMachine):
     """Each move asks the same of both and compares the answers; the invariants compare all that can be seen.
 
-    By default SQLite beside the reference model. `latest`: how many tasks are compared after each move, besides one of
-    the others; `every`: after how many moves all else is.
+    By default SQLite beside the reference model, with its values sealed, which nobody can tell either. `latest`: how
+    many tasks are compared after each move, besides one of the others; `every`: after how many moves all else is.
     """
 
     latest = 3
@@ -210,11 +213,11 @@ class Stores(RuleBasedStateMachine):
 
     def stores(self) -> tuple[Store, Store]:
         """The two, of which the first is the model."""
-        return MemoryStore(self.clock), self.on_sqlite()
+        return MemoryStore(self.clock), self.on_sqlite(codec_for(KeyRing(OLD)))
 
-    def on_sqlite(self) -> Store:
+    def on_sqlite(self, codec: Codec = CLEAR) -> Store:
         folder = self.stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None))
-        return SQLiteStore(f"sqlite:///{Path(folder) / 'tasks.db'}", self.clock)
+        return SQLiteStore(f"sqlite:///{Path(folder) / 'tasks.db'}", self.clock, codec=codec)
 
     def level(self) -> None:
         """Before tasks and fences are numbered, in a store that leaves out numbers where the model does not."""

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.domain.errors import NotStorable, StoreUnavailable
+from perdure.domain.errors import NotStorable
 from perdure.domain.limits import MAX_DEPTH
 from perdure.domain.model import JSON
-from perdure.store.codec import decode, decode_object, encode, is_plain, mended, plain
+from perdure.store.codec import UNREADABLE, decode, decode_object, encode, is_plain, mended, plain
 
 scalars = (
     st.none()
@@ -132,13 +132,13 @@ def test_what_is_no_text_is_refused_where_text_is_wanted(value: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[1", '"\0"', "nul", "[" * 100_000, '{"a" 1}', cast("str", None)])
-def test_what_is_no_value_any_more_is_a_store_that_is_away(text: str) -> None:
+def test_what_is_no_value_any_more_can_not_be_read(text: str) -> None:
     for read in (decode, decode_object):
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(UNREADABLE):
             read(text)
 
 
 @pytest.mark.parametrize("text", ["1", "null", "[]", '"text"'])
 def test_so_is_what_should_have_been_an_object(text: str) -> None:
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(UNREADABLE):
         decode_object(text)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.domain.errors import StoreUnavailable, StoreUnusable, TaskNotFound
+from perdure.domain.errors import StoreUnavailable, StoreUnusable, TaskNotFound, Unreadable
 from perdure.store.sqlite import SQLiteStore
 from tests.store.support import ADA, new_task
 
@@ -96,16 +96,16 @@ async def test_an_empty_file_whose_log_has_commits_in_it(path: Path, store: SQLi
     ("column", "value"),
     [("status", "elsewhere"), ("result", '{"a'), ("result", "[]"), ("error", "{}"), ("error", "null")],
 )
-async def test_a_row_that_no_store_has_written_is_unavailable_and_the_log_says_that_it_is_damaged(
+async def test_a_row_that_no_store_has_written_can_not_be_read_and_the_log_says_that_it_was_damaged(
     opened: SQLiteStore, outside: sqlite3.Connection, caplog: pytest.LogCaptureFixture, column: str, value: str
 ) -> None:
     """Pages have no checksums: a bit that has flipped in a value shows when that is read, if at all."""
     damaged, sound = await opened.create(new_task()), await opened.create(new_task())
     outside.execute("PRAGMA ignore_check_constraints = ON")
     outside.execute(f"UPDATE task SET {column} = ? WHERE id = ?", (value, damaged.id))
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(Unreadable):
         await opened.get(ADA, damaged.id)
-    assert "The task store is damaged" in caplog.text
+    assert "was damaged" in caplog.text
     assert await opened.get(ADA, sound.id) == sound
 
 

@@ -99,10 +99,44 @@ async def test_the_connection_that_reads_can_not_write(connections: dict[str, sq
     await store.close()
 
 
-async def test_the_file_and_its_log_are_readable_by_their_owner_only(opened: SQLiteStore, path: Path) -> None:
-    await opened.create(new_task())
-    modes = {file.name: oct(stat.S_IMODE(file.stat().st_mode)) for file in files_in(path.parent)}
+def mode_of(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
+
+
+def set_mode(file: Path, mode: int) -> None:
+    file.chmod(mode)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077, 0o277, 0o777], ids=oct)
+async def test_the_file_and_its_log_are_readable_by_their_owner_only_whatever_the_umask(path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        store = SQLiteStore(f"sqlite:///{path}")
+        await store.open()
+        await store.create(new_task())
+    finally:
+        os.umask(before)
+    modes = {file.name: oct(mode_of(file)) for file in files_in(path.parent)}
     assert modes == dict.fromkeys(["tasks.db", "tasks.db-shm", "tasks.db-wal"], oct(0o600))
+    await store.close()
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o644, 1), (0o604, 1), (0o660, 0), (0o600, 0)], ids=str)
+async def test_a_file_that_all_may_read_is_left_so_and_warned_of_once(
+    path: Path, caplog: pytest.LogCaptureFixture, mode: int, warned: int
+) -> None:
+    store = SQLiteStore(f"sqlite:///{path}")
+    await store.open()
+    await store.close()
+    assert not caplog.records
+    set_mode(path, mode)
+    for _ in range(2):
+        await store.open()
+        await store.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path} may be read by every user of this machine: chmod o-r it and its -wal"
+    ] * warned
+    assert mode_of(path) == mode
 
 
 @pytest.mark.parametrize(

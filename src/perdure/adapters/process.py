@@ -27,6 +27,7 @@ from perdure.domain.errors import ConfigurationError
 from perdure.domain.handles import Handle
 from perdure.domain.policy import Duration, milliseconds
 from perdure.engine.lease import gone
+from perdure.store.keys import KEYS, KEYS_FILE
 from perdure.tools.context import TaskContext
 from perdure.tools.external import Finished
 
@@ -95,7 +96,7 @@ async def run_process(
         cleanup: the time between SIGTERM and SIGKILL.
         poll: how soon to look for the first time. The looks get rarer, down to one in five minutes.
         cwd: the command's working folder; the job's own by default.
-        env: its whole environment; the server's by default.
+        env: its whole environment; the server's by default, without the keys of its store.
 
     Raises:
         StepFailed: it could not be started, for a reason that lies in the folder or the machine; or, long after its
@@ -115,7 +116,7 @@ async def run_process(
     job = {
         "command": [os.fspath(word) for word in command],
         "cwd": None if cwd is None else os.fspath(cwd),
-        "env": dict(os.environ if env is None else env),
+        "env": dict(_environment() if env is None else env),
         "timeout": None if limit_ms is None else limit_ms / 1000,
         "cleanup": cleanup_ms / 1000,
         "beat": _BEAT,
@@ -129,6 +130,10 @@ async def run_process(
         timeout=None if limit_ms is None else (limit_ms + cleanup_ms + _BACKSTOP_MS) / 1000,
         returns=ProcessResult,
     )
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in (KEYS, KEYS_FILE)}
 
 
 # What the verb is given. All of these run in threads, and any of them may be called again.

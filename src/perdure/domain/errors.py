@@ -29,6 +29,7 @@ __all__ = [
     "SubscriptionsFull",
     "TaskExpired",
     "TaskNotFound",
+    "Unreadable",
 ]
 
 
@@ -184,6 +185,19 @@ class AlreadySettled(PerdureError):
 
 class NotStorable(PerdureError):
     """A value has no JSON form that can be stored (NaN, a lone surrogate, nesting too deep, an unknown type)."""
+
+
+class Unreadable(PerdureError):
+    """A stored value can't be read here; the message names the key that it was sealed under, if any, and no content.
+
+    Either this process lacks the key `key_id`, and then others may have it, or what is stored is not what a store has
+    written: it was damaged, or changed or moved in the database, or another key goes by that name. It is never served.
+    """
+
+    def __init__(self, key_id: str | None, why: str) -> None:
+        self.key_id = key_id
+        under = "" if key_id is None else f" that was sealed under the key {key_id!r}"
+        super().__init__(f"A stored value{under} {why}")
 
 
 class InvalidDuration(PerdureError, ValueError):

@@ -17,12 +17,12 @@ import random
 from collections.abc import Awaitable, Callable
 
 from perdure.domain import ids
-from perdure.domain.errors import LeaseLost, NotStorable, PerdureError, StoreUnavailable
+from perdure.domain.errors import LeaseLost, NotStorable, PerdureError, StoreUnavailable, Unreadable
 from perdure.domain.journal import Waits
 from perdure.domain.lifecycle import INTERNAL_ERROR
 from perdure.domain.limits import Limits
 from perdure.domain.model import Cancelled, Claim, Failed, Failure, JSONObject, Outcome
-from perdure.store.base import Store
+from perdure.store.base import PUT_OFF, Store
 
 from . import patience
 from .handler import Again, Handler
@@ -150,15 +150,24 @@ class Execution:
             await self._write(outcome)
         except (LeaseLost, StoreUnavailable):
             raise
+        except Unreadable as error:
+            await self._put_off(error)
         except PerdureError as error:
             await self._store.finish(self.claim, _internal_error(str(error)))
         except Exception:  # the boundary around one task's outcome: let through, it would end the worker
             logger.exception("what task %s came to could not be stored", self._known_as)
             await self._store.finish(self.claim, _internal_error("Internal error"))
 
+    async def _put_off(self, error: Unreadable) -> None:
+        """Leave it to whoever can read what is on record, or to a later time. It is no fault of the tool's."""
+        logger.error("task %s is put off: %s", self._known_as, error)
+        await self._store.retry(self.claim, PUT_OFF, str(error))
+
     async def _write(self, outcome: Outcome | Again | None) -> None:
         run, store, claim = self.run, self._store, self.claim
-        if run.bug is not None and run.stop in (None, Stop.CANCEL):
+        if isinstance(run.bug, Unreadable):
+            await self._put_off(run.bug)
+        elif run.bug is not None and run.stop in (None, Stop.CANCEL):
             await store.finish(claim, _internal_error(str(run.bug)))
         elif isinstance(outcome, Again):
             await store.retry(claim, outcome.delay_ms, outcome.note, failed=outcome.failed)

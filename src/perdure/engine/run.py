@@ -33,6 +33,7 @@ from perdure.domain.errors import (
     JournalMismatch,
     LimitExceeded,
     PerdureError,
+    Unreadable,
 )
 from perdure.domain.journal import Entry, EntryState, Journal, Replay, Scope, Verb, Waits
 from perdure.domain.limits import Limits, cut, within
@@ -361,15 +362,20 @@ class Run:
 
     async def reload(self, place: str) -> Entry | None:
         """The entry at `place` as it is in the store now."""
-        journal = await patience.persist(lambda: self.store.journal(self.claim))
-        return journal.entries.get(place)
+        return (await self._recorded()).entries.get(place)
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _recorded(self) -> Journal:
+        try:
+            return await patience.persist(lambda: self.store.journal(self.claim))
+        except Unreadable as error:  # no bug of the work's, but it must not go on without, whatever it catches
+            self._give_up(error)
 
     async def _load(self) -> Replay:
         async with self._loading:
             if self._replay is None:
-                self._journal = await patience.persist(lambda: self.store.journal(self.claim))
+                self._journal = await self._recorded()
                 self._room = Room(self.limits, self._journal)
                 self._replay = Replay(self._journal)
             return self._replay

@@ -30,6 +30,7 @@ from perdure.domain.errors import (
     SubscriptionsFull,
     TaskExpired,
     TaskNotFound,
+    Unreadable,
 )
 from perdure.domain.limits import Limits
 from perdure.domain.model import Change, Owner, Task
@@ -363,7 +364,7 @@ class Snapshots:
         return news
 
     async def _get(self, task: Task) -> Task | None:
-        with suppress(TaskNotFound, TaskExpired):
+        with suppress(TaskNotFound, TaskExpired, Unreadable):
             return await self._store().get(task.owner, task.id)
         return None
 

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from perdure.domain import policy
-from perdure.domain.errors import LeaseLost, StoreUnavailable, TaskExpired, TaskNotFound
+from perdure.domain.errors import LeaseLost, StoreUnavailable, TaskExpired, TaskNotFound, Unreadable
 from perdure.domain.limits import Limits
 from perdure.domain.model import JSON, Change, Claim, Task
 from perdure.store.base import Store
@@ -183,12 +183,15 @@ class Worker:
         return self._session
 
     async def _is_over(self, task: Task) -> bool:
-        """Whether a running task has ended behind our back: another process may have found that its ttl ran out."""
+        """Whether a running task has ended behind our back: another process may have found that its ttl ran out.
+
+        What it came to may be sealed under a key that is lacking here; of one that runs, nothing that is read is.
+        """
         if task.ttl_ms is None:
             return False
         try:
             return (await self._store.get(task.owner, task.id)).status.terminal
-        except (TaskNotFound, TaskExpired):
+        except (TaskNotFound, TaskExpired, Unreadable):
             return True
 
     async def _start_over(self) -> None:

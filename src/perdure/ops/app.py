@@ -19,6 +19,7 @@ from perdure.domain.retry import Retry
 from perdure.engine.handler import DEFAULT_QUEUE
 from perdure.engine.runtime import Options
 from perdure.store.base import Store
+from perdure.store.keys import KeyRing
 from perdure.tools.declaration import Mode, TaskTool, ToolOptions
 from perdure.tools.external import ExternalWork
 from perdure.wire.attachment import Lifespan
@@ -41,6 +42,8 @@ class Tasks(TasksExtension):
 
     Args:
         store: where tasks live: a URL (`"sqlite:///tasks.db"`), or a `Store` of your own.
+        keys: seal what is in tasks under these (arguments, answers, results, what steps came to), for a store that is
+            named by a URL. None: it is stored in the clear.
         worker: run tasks in this process. Without, it only serves requests, and another process has to run them.
         concurrency: how many tasks this process runs at once.
         queues: the queues whose tasks this process runs, as names or as a mapping of names to how many tasks of each it
@@ -76,14 +79,15 @@ class Tasks(TasksExtension):
 
     Raises:
         InvalidDuration: a duration is unreadable, zero or negative.
-        ConfigurationError: a number is none or below 1, `queues` names none, or `tenant_claim` comes with an `identify`
-            of the server's own.
+        ConfigurationError: a number is none or below 1, `queues` names none, `tenant_claim` comes with an `identify` of
+            the server's own, or there are `keys` for a store of your own.
     """
 
     def __init__(
         self,
         store: str | Store,
         *,
+        keys: KeyRing | None = None,
         worker: bool = True,
         concurrency: int = 32,
         queues: checks.Queues | None = None,
@@ -125,7 +129,7 @@ class Tasks(TasksExtension):
             tombstone_ms=milliseconds(tombstone, what="tombstone"),
         )
         identify = checks.identify(identify, tenant_claim)
-        self.assembly = Assembly(store, engine, identify=identify, allow_anonymous=allow_anonymous)
+        self.assembly = Assembly(store, engine, identify=identify, allow_anonymous=allow_anonymous, keys=keys)
         """What this is made of, for the command line and the harness. Not for users: it may change any day."""
         super().__init__(
             self.assembly.runtime,
@@ -147,6 +151,7 @@ class Tasks(TasksExtension):
         worker: bool | None = None,
         concurrency: int | None = None,
         queues: checks.Queues | None = None,
+        keys: KeyRing | None = None,
     ) -> None:
         """Override what the constructor was told, before the server runs: what `perdure serve --store URL` does.
 
@@ -156,7 +161,7 @@ class Tasks(TasksExtension):
             StoreUnusable: the URL names no store.
             ConfigurationError: as the constructor.
         """
-        self.assembly.configure(store=store, worker=worker, concurrency=concurrency, queues=queues)
+        self.assembly.configure(store=store, worker=worker, concurrency=concurrency, queues=queues, keys=keys)
 
     # -- the server ----------------------------------------------------------------------------------------------------
 

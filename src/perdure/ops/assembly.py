@@ -19,6 +19,7 @@ from mcp.server.mcpserver import MCPServer
 from perdure.domain.errors import ConfigurationError, StoreUnusable
 from perdure.engine.runtime import Options, Runtime
 from perdure.store.base import Store
+from perdure.store.keys import KeyRing
 from perdure.tools.catalog import Catalog
 from perdure.wire.attachment import NO_LIFESPAN, Attachment
 from perdure.wire.identity import Identify
@@ -33,18 +34,33 @@ _PARTING: Final = 1.0
 """Seconds for the clients of a server over pipes to read that their streams are over."""
 
 
+_UNSEALED: Final = "keys are for a store that is named by a URL: one of your own has to seal its values by itself"
+
+
 class Assembly:
     """The parts of one `Tasks`, put together.
 
-    `named`: the store as it was given, the URL or the object. `allow_anonymous`: the server may listen beyond this
+    `named`: the store as it was given, the URL or the object. `keys`: what its values are sealed under.
+    `allow_anonymous`: the server may listen beyond this
     machine though it has no authentication.
     """
 
-    def __init__(self, store: str | Store, options: Options, *, identify: Identify, allow_anonymous: bool) -> None:
+    def __init__(
+        self,
+        store: str | Store,
+        options: Options,
+        *,
+        identify: Identify,
+        allow_anonymous: bool,
+        keys: KeyRing | None = None,
+    ) -> None:
         self.named = store
+        self.keys = keys
+        if keys is not None and not isinstance(store, str):
+            raise ConfigurationError(_UNSEALED)
         self.allow_anonymous = allow_anonymous
         self.catalog = Catalog()
-        opened = stores.named_store(store) if isinstance(store, str) else store
+        opened = stores.named_store(store, keys) if isinstance(store, str) else store
         self.runtime = Runtime(opened, self.catalog.handlers, options)
         self.attachment = Attachment(self.runtime, self.catalog, identify)
         _assembled.add(self)
@@ -55,13 +71,20 @@ class Assembly:
         return self.runtime.options
 
     def configure(
-        self, *, store: str | None, worker: bool | None, concurrency: int | None, queues: checks.Queues | None
+        self,
+        *,
+        store: str | None,
+        worker: bool | None,
+        concurrency: int | None,
+        queues: checks.Queues | None,
+        keys: KeyRing | None = None,
     ) -> None:
         """As `Tasks.configure`.
 
         Raises:
             StoreUnusable: the URL names no store.
-            ConfigurationError: an option has a value that it can't have.
+            ConfigurationError: an option has a value that it can't have, or there are keys for a store that is an
+                object.
         """
         before = self.options
         self.runtime.options = replace(
@@ -70,8 +93,13 @@ class Assembly:
             concurrency=before.concurrency if concurrency is None else checks.count(concurrency, "concurrency"),
             queues=before.queues if queues is None else checks.queues(queues),
         )
-        if store is not None:
-            self.runtime.store, self.named = stores.open_store(store), store
+        named, keys = self.named if store is None else store, keys or self.keys
+        if (named, keys) == (self.named, self.keys):
+            return
+        if not isinstance(named, str):
+            raise ConfigurationError(_UNSEALED)
+        self.runtime.store = stores.open_store(named, keys=keys)
+        self.named, self.keys = named, keys
 
     def check_queues(self) -> None:
         """That each queue that is to be served has a tool.

@@ -20,7 +20,7 @@ from mcp.server.mcpserver import MCPServer
 from perdure.domain.errors import PerdureError
 from perdure.wire.models import EXTENSION_VERSION
 
-from . import demo, look, migrate, options, work
+from . import demo, look, migrate, options, rekey, work
 from .assembly import assembly_of
 from .serve import run
 
@@ -93,12 +93,34 @@ def run_migrate(context: click.Context, url: str | None, store: str | None, chec
     """
     if check and sql:
         raise click.UsageError("Say --check or --sql, not both.")
+    migrate.run(_named(context, url, store), check=check, sql=sql, post=post)
+
+
+@main.command("rekey")
+@click.argument("url", required=False)
+@click.option("--store", envvar=options.STORE, show_envvar=True, help="The same, as every other command has it.")
+@click.option("--new-key", is_flag=True, help="Touch no store; print a new key, to be put first into PERDURE_KEYS.")
+@click.pass_context
+def run_rekey(context: click.Context, url: str | None, store: str | None, new_key: bool) -> None:
+    """Seal what is in the store at URL under the first of the keys, after which the others are needed no more.
+
+    The keys are in the environment variable PERDURE_KEYS, or in the file that PERDURE_KEYS_FILE names. The users of the
+    store may go on meanwhile; all of them must have the same first key by now. May be broken off and begun again.
+    """
+    if new_key:
+        rekey.make_key()
+    else:
+        rekey.run(_named(context, url, store))
+
+
+def _named(context: click.Context, url: str | None, store: str | None) -> str:
+    """The store that a command was told, as its argument or as its option."""
     if url is not None and context.get_parameter_source("store") is ParameterSource.COMMANDLINE:
         raise click.UsageError("Say which store once: URL or --store URL.")
     named = store if url is None else url
     if named is None:
         raise click.UsageError(f"Say which store: URL, or --store URL, or {options.STORE} in the environment.")
-    migrate.run(named, check=check, sql=sql, post=post)
+    return named
 
 
 @main.command("demo")

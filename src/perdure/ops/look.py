@@ -23,8 +23,9 @@ from perdure.domain.policy import is_timer
 from perdure.domain.timeline import EventKind, Inspection, Load, RunState
 from perdure.engine import lease, unclaimed
 from perdure.store.base import Store
+from perdure.store.sealing import SEALED
 
-from . import stores
+from . import keys, stores
 
 __all__ = ["inspect", "say_inspection", "say_status", "status"]
 
@@ -96,11 +97,17 @@ def inspect(store: str | Store, task_id: str) -> Plain:
     return _ask(store, ask)
 
 
+def _open(url: str) -> Store:
+    """The store, to be looked at. Its keys are not needed: what is sealed is not shown then."""
+    ring = keys.from_environment()
+    return stores.open_store(url, keys=ring, blind=ring is None)
+
+
 def _ask(store: str | Store, ask: Callable[[Store], Awaitable[T]]) -> T:
     async def once() -> T:
         if isinstance(store, str):
             stores.require(store)
-        opened = stores.open_store(store) if isinstance(store, str) else store
+        opened = _open(store) if isinstance(store, str) else store
         try:
             await opened.open()
             return await ask(opened)
@@ -145,7 +152,7 @@ def _task(found: Inspection, sessions: Sessions, now: int) -> Plain:
         "task": task.id,
         "handler": found.operation.handler,
         "status": task.status.value,
-        "tool_error": task.result is not None and task.result.get("isError") is True,
+        "tool_error": None if task.result == {} else task.result is not None and task.result.get("isError") is True,
         "error": None if task.error is None else _error(task.error),
         "created_at": task.created_at,
         "updated_at": task.updated_at,
@@ -158,6 +165,8 @@ def _task(found: Inspection, sessions: Sessions, now: int) -> Plain:
 
 def _error(error: Failure) -> Plain:
     """Why a task failed: in words only if they are ours, since what a tool says is between it and its client."""
+    if error.code == SEALED:
+        return {"code": None, "message": None}
     ours = error.code == INTERNAL_ERROR and error.data is None and _OURS.fullmatch(error.message)
     return {"code": error.code, "message": error.message if ours else None}
 
@@ -289,6 +298,8 @@ def _remarks(task: Plain) -> Iterator[str]:
 
 
 def _why(error: Plain) -> str:
+    if error["code"] is None:
+        return "sealed"
     if error["message"] is None:
         return f"{error['code']}, the tool's own"
     return _printable(f"{error['code']}: {error['message']}")

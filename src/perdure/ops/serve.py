@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import PerdureError
 
-from . import exposure, health, http, logs, ports, stdin
+from . import exposure, health, http, keys, logs, ports, stdin
 from .assembly import Assembly, assembly_of
 from .leaving import Leaving
 from .options import STORE, served_queues, serving, working
@@ -106,7 +106,7 @@ def _nothing() -> None:
 
 
 def _configure(app: MCPServer[Any], assembly: Assembly | None, **options: Any) -> None:
-    """Hand the options that are given on to the tasks, which must be all there."""
+    """Hand the options that are given on to the tasks, which must be all there, with the keys of the environment."""
     if assembly is None:
         for option in ("store", "concurrency", "queues"):
             if options[option] is not None:
@@ -115,7 +115,7 @@ def _configure(app: MCPServer[Any], assembly: Assembly | None, **options: Any) -
         return
     try:
         assembly.attachment.check_parts(app)
-        assembly.configure(**options)
+        assembly.configure(**options, keys=keys.from_environment())
         if options["queues"] is not None:
             assembly.check_queues()
     except PerdureError as error:

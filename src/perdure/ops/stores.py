@@ -8,8 +8,10 @@ from types import ModuleType
 from perdure.domain.errors import StoreUnusable
 from perdure.store.base import Store
 from perdure.store.clock import Clock
+from perdure.store.keys import KeyRing
 from perdure.store.memory import MemoryStore
 from perdure.store.migrate import Upgrade
+from perdure.store.sealing import BLIND, codec_for
 from perdure.store.sqlite import SQLiteStore
 from perdure.store.sqlite.schema import path_of
 from perdure.store.sqlite.upgrade import SQLiteUpgrade
@@ -21,27 +23,31 @@ _POSTGRES = ("postgresql:", "postgres:")
 _SCHEME = re.compile(r"\w*://")
 
 
-def open_store(url: str, clock: Clock | None = None) -> Store:
+def open_store(url: str, clock: Clock | None = None, *, keys: KeyRing | None = None, blind: bool = False) -> Store:
     """The store that `url` names, not opened yet. `clock` takes the place of the machine's.
+
+    `keys`: what its values are sealed under. `blind`: what is sealed is passed over, for whoever only looks how tasks
+    stand.
 
     Raises:
         StoreUnusable: no store goes by such a URL.
     """
+    codec = BLIND if blind else codec_for(keys)
     if url.startswith(_SQLITE):
-        return SQLiteStore(url, clock)
+        return SQLiteStore(url, clock, codec=codec)
     if url.startswith(_POSTGRES):
-        return _postgres().PostgresStore(url, clock)
+        return _postgres().PostgresStore(url, clock, codec=codec)
     raise _nameless(url)
 
 
-def named_store(url: str) -> Store:
+def named_store(url: str, keys: KeyRing | None = None) -> Store:
     """The same, and where no store goes by that URL, one that says so when it is opened.
 
     A program names its store while it is loaded. An error there would come with a trace, in which Python shows the line
     of source that names it, and whatever is in that URL.
     """
     try:
-        return open_store(url)
+        return open_store(url, keys=keys)
     except StoreUnusable as error:
         return _Refusal(error)
 

@@ -21,7 +21,7 @@ from perdure.domain.errors import PerdureError
 from perdure.engine.demand import Planner
 from perdure.tools.declaration import CALL
 
-from . import logs, stores
+from . import keys, logs, stores
 from .assembly import Assembly, assembly_of
 from .leaving import Leaving
 
@@ -47,7 +47,8 @@ def run(
         )
     try:
         assembly.attachment.check_parts(app)
-        assembly.configure(store=store, worker=True, concurrency=concurrency, queues=queues or None)
+        ring = keys.from_environment()
+        assembly.configure(store=store, worker=True, concurrency=concurrency, queues=queues or None, keys=ring)
         if not assembly.catalog.handlers:
             raise SystemExit(f"perdure: {app.name} has no task tools to run: declare one with @tasks.tool()")
         assembly.check_queues()

@@ -17,6 +17,10 @@ A value that has no JSON form makes the verb that would store it raise `NotStora
 carry or, outside of JSON values, with a null in it; nothing is changed then. What a verb returns is the caller's own:
 changing it changes nothing that is stored.
 
+Where values are sealed at rest, a verb that reads one may raise `Unreadable`: this process lacks the key, or the value
+is not what was sealed. It is never served, and nothing is changed then. A status message that can't be opened is none
+of that: other words stand in its place, and it stays as it is stored.
+
 Every verb may raise `StoreUnavailable`: nothing was changed, or the outcome is unknown to the caller and the verb is
 safe to call again. A verb that is cancelled while it waits may still happen. The store says in the log when that
 begins and when it is over, so that its callers, who try again and again, need not.
@@ -46,6 +50,7 @@ from perdure.domain.timeline import Inspection, Load
 
 __all__ = [
     "PROMOTED",
+    "PUT_OFF",
     "Clients",
     "Housekeeping",
     "Listener",
@@ -58,6 +63,9 @@ __all__ = [
 
 PROMOTED: Final = 500
 """How many timers one `claim` makes due at most, so that a crowd of them is no long transaction."""
+
+PUT_OFF: Final = 60_000
+"""Milliseconds after which a run that could not be read is tried again, perhaps by a process that has the key."""
 
 Listener = Callable[[Change | None], None]
 """Called on the event loop after a change was committed. Must not block or raise.
@@ -214,6 +222,9 @@ class Workers(Protocol):
         served in turn, beginning after the one that the demand names and going round in the order of their names, an
         equal share each; within a tenant the run that has been due longest is first. Timers whose instant has come, up
         to `PROMOTED` a call, count as due since then.
+
+        A run whose task can't be opened here (`Unreadable`) is left out, and put off by `PUT_OFF`: its attempts stay as
+        they are, and the others are claimed.
 
         A claimed task is `working`. Questions whose time has run out are superseded by then, each an event of the
         timeline.

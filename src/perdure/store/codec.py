@@ -7,22 +7,20 @@ lone surrogates, unknown types and bottomless nesting are refused here, before a
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable
-from typing import cast
+from typing import Final, cast
 
-from perdure.domain.errors import NotStorable, StoreUnavailable
+from perdure.domain.errors import NotStorable
 from perdure.domain.limits import MAX_DEPTH
 from perdure.domain.model import JSON, JSONObject
 
-__all__ = ["copied", "damaged", "decode", "decode_object", "encode", "is_deeper", "is_plain", "mended", "plain"]
+__all__ = ["UNREADABLE", "copied", "decode", "decode_object", "encode", "is_deeper", "is_plain", "mended", "plain"]
 
-logger = logging.getLogger(__name__)
-
+UNREADABLE: Final = (TypeError, ValueError, RecursionError)
+"""What reading raises where the text is none that `encode` made: it is sealed, or was damaged."""
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _decoder = json.JSONDecoder()
-_UNREADABLE = (TypeError, ValueError, RecursionError)
 
 
 def encode(value: JSON) -> str:
@@ -99,17 +97,10 @@ def mended(text: str) -> str:
 
 
 def decode(text: str) -> JSON:
-    """The value that `encode` made `text` from.
-
-    Raises:
-        StoreUnavailable: it is no such text: what lies in the database was damaged there.
-    """
+    """The value that `encode` made `text` from. One of `UNREADABLE` is raised if it was not."""
     # The text is `encode`'s own, with nothing before or after the value: what `json.loads` does besides costs as much
     # again as the parsing, at every read of a task.
-    try:
-        return cast("JSON", _decoder.raw_decode(text)[0])
-    except _UNREADABLE as error:
-        raise damaged(error) from error
+    return cast("JSON", _decoder.raw_decode(text)[0])
 
 
 def copied(value: JSON) -> JSON:
@@ -123,18 +114,7 @@ def copied(value: JSON) -> JSON:
 
 def decode_object(text: str) -> JSONObject:
     """The same for a value that is known to be an object."""
-    try:
-        value: object = _decoder.raw_decode(text)[0]
-    except _UNREADABLE as error:
-        raise damaged(error) from error
+    value: object = _decoder.raw_decode(text)[0]
     if not isinstance(value, dict):
-        raise damaged(f"not an object but {type(value).__name__}")
+        raise TypeError(f"not an object but {type(value).__name__}")
     return cast("JSONObject", value)
-
-
-def damaged(why: object) -> StoreUnavailable:
-    """What is to be raised where a database holds what nobody stored. It is logged, as only its operator can help."""
-    logger.critical(
-        "The task store is damaged, and has to be restored from a backup: a value in it can't be read: %s", why
-    )
-    return StoreUnavailable()

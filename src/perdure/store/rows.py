@@ -1,20 +1,24 @@
 """Rows of a database to domain values and back: what the backends that speak SQL have in common.
 
 They give the columns the same names and order, write JSON as text, and may have a number where another has a boolean.
+Values become text and come back through the store's `Codec`, which has to know whose they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from perdure.domain import policy
+from perdure.domain.errors import Unreadable
 from perdure.domain.inputs import Questions
 from perdure.domain.journal import Entry, EntryState, Verb
 from perdure.domain.model import (
     Failure,
     InputRequest,
     InputState,
+    JSONObject,
     NewTask,
     Operation,
     Owner,
@@ -22,7 +26,8 @@ from perdure.domain.model import (
     Task,
 )
 from perdure.domain.timeline import Event, EventKind, Load, RunState
-from perdure.store.codec import decode, decode_object, encode, plain
+from perdure.store.codec import plain
+from perdure.store.sealing import Codec
 
 __all__ = [
     "OPERATION",
@@ -30,6 +35,8 @@ __all__ = [
     "OWNED_STANDING",
     "STANDING",
     "TASK",
+    "Whose",
+    "digest",
     "entries",
     "entry",
     "events",
@@ -39,6 +46,9 @@ __all__ = [
     "owned",
     "questions",
     "run_state",
+    "stored_digest",
+    "stored_end",
+    "stored_message",
     "task",
     "update_values",
 ]
@@ -64,16 +74,25 @@ STANDING: Final = f"tenant, principal, {OWNED_STANDING}"
 OPERATION: Final = "method, name, params, handler_version, accepts"
 """The columns of its operation, as `operation` reads them."""
 
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """What a task's values are bound to, of a task that is not read itself."""
+
+    owner: Owner
+    id: str
+
+
 # A look-up, where calling the class would cost as much as reading a column; and each poll makes a task from a row.
 _STATUSES: Final = {status.value: status for status in Status}
 
 
-def task(row: Any) -> Task:
+def task(row: Any, codec: Codec) -> Task:
     """The task in a row of `TASK`'s columns, without its questions."""
-    return owned(Owner(row[0], row[1]), row[2:])
+    return owned(Owner(row[0], row[1]), row[2:], codec)
 
 
-def owned(owner: Owner, row: Any) -> Task:
+def owned(owner: Owner, row: Any, codec: Codec) -> Task:
     """The owner's task in a row of `OWNED`'s columns, without its questions."""
     (
         seq, id_, status, message, version, created_at, updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, result,
@@ -88,31 +107,32 @@ def owned(owner: Owner, row: Any) -> Task:
         created_at,
         updated_at,
         version,
-        message,
+        None if message is None else codec.decode_message(message, owner, id_),
         ttl_ms,
         keep_ms,
         poll_ms,
         bool(cancel_requested),
-        None if result is None else decode_object(result),
-        None if error is None else _failure(error),
+        None if result is None else codec.decode_object(result, owner, id_, "result"),
+        None if error is None else _failure(codec.decode_object(error, owner, id_, "error")),
     )
 
 
-def operation(row: Any) -> Operation:
+def operation(row: Any, of: Task, codec: Codec) -> Operation:
     """The operation in a row of `OPERATION`'s columns."""
     method, name, params, version, accepts = row
-    return Operation(method, name, decode_object(params), version, frozenset(accepts.split()))
+    ordered = codec.decode_object(params, of.owner, of.id, "params")
+    return Operation(method, name, ordered, version, frozenset(accepts.split()))
 
 
-def questions(rows: Iterable[Any]) -> Questions:
+def questions(rows: Iterable[Any], of: Task, codec: Codec) -> Questions:
     """A task's questions: key, request, issued_at, state, response, place, deadline, awaited."""
     return {
         key: InputRequest(
             key,
-            decode_object(request),
+            codec.decode_object(request, of.owner, of.id, "request", key),
             issued_at,
             InputState(state),
-            None if response is None else decode(response),
+            None if response is None else codec.decode(response, of.owner, of.id, "response", key),
             place,
             deadline,
             bool(awaited),
@@ -121,20 +141,22 @@ def questions(rows: Iterable[Any]) -> Questions:
     }
 
 
-def entries(rows: Iterable[Any]) -> dict[str, Entry]:
+def entries(rows: Iterable[Any], of: Task, codec: Codec) -> dict[str, Entry]:
     """A task's journal, by place, from rows as `entry` reads them."""
-    return {row[0]: entry(row) for row in rows}
+    return {row[0]: entry(row, of, codec) for row in rows}
 
 
-def entry(row: Any) -> Entry:
+def entry(row: Any, of: Task | Whose, codec: Codec) -> Entry:
     """An entry of the journal: place, verb, name, state, value, wake_at."""
     place, verb, name, state, value, wake_at = row
-    return Entry(place, Verb(verb), name, EntryState(state), decode(value), wake_at)
+    kept = codec.decode(value, of.owner, of.id, "entry", place)
+    return Entry(place, Verb(verb), name, EntryState(state), kept, wake_at)
 
 
-def events(rows: Iterable[Any]) -> tuple[Event, ...]:
+def events(rows: Iterable[Any], of: Task, codec: Codec) -> tuple[Event, ...]:
     """A task's timeline: at, kind, detail."""
-    return tuple(Event(at, EventKind(kind), detail) for at, kind, detail in rows)
+    noted = ((at, EventKind(kind), detail) for at, kind, detail in rows)
+    return tuple(Event(at, kind, codec.decode_note(kind, detail, of.owner, of.id)) for at, kind, detail in noted)
 
 
 def run_state(row: Any) -> RunState:
@@ -149,19 +171,19 @@ def load(row: Any, now: int) -> Load:
     return Load(handler, ready, held, all_ - ready - held, None if since is None else max(0, now - since))
 
 
-def new_values(new: NewTask, now: int) -> tuple[object, ...]:
+def new_values(new: NewTask, now: int, codec: Codec) -> tuple[object, ...]:
     """What `sql.TASK_INSERT` binds.
 
     Raises:
         NotStorable: UTF-8 can't carry one of the texts, or there is no JSON form of the parameters.
     """
-    ordered, key, digest = new.operation, new.key, new.digest
-    texts = (new.id, new.owner.tenant, new.owner.principal, ordered.method, ordered.name, ordered.version)
+    ordered, owner, key, digest = new.operation, new.owner, new.key, new.digest
+    texts = (new.id, owner.tenant, owner.principal, ordered.method, ordered.name, ordered.version)
     accepts = " ".join(sorted(ordered.accepts))
     plain("".join((*texts, accepts, key or "", digest or "")))
     return (
         *texts[:5],
-        encode(ordered.params),
+        codec.encode(ordered.params, owner, new.id, "params"),
         ordered.version,
         now,
         now,
@@ -171,27 +193,55 @@ def new_values(new: NewTask, now: int) -> tuple[object, ...]:
         new.poll_ms,
         accepts,
         key,
-        digest,
+        stored_digest(new, codec),
     )
 
 
-def update_values(changed: Task) -> tuple[object, ...]:
+def stored_digest(new: NewTask, codec: Codec) -> str | None:
+    """What the calls under a task's key must be equal in, as it is stored.
+
+    Anybody may compute a digest, and compare it with those of arguments that are easily guessed.
+    """
+    return None if new.digest is None else codec.encode_words(new.digest, new.owner, new.id, "digest")
+
+
+def digest(stored: str | None, of: Task, codec: Codec) -> str | None:
+    """The digest that was stored."""
+    return None if stored is None else codec.decode_words(stored, of.owner, of.id, "digest")
+
+
+def update_values(changed: Task, codec: Codec) -> tuple[object, ...]:
     """What `sql.TASK_UPDATE` binds."""
-    error = changed.error
     return (
         changed.status.value,
-        None if changed.message is None else plain(changed.message),
+        stored_message(changed, codec),
         changed.version,
         changed.updated_at,
         changed.ttl_ms,
         policy.expires_at(changed.created_at, changed.ttl_ms),
         int(changed.cancel_requested),
-        None if changed.result is None else encode(changed.result),
-        None if error is None else encode({"code": error.code, "message": plain(error.message), "data": error.data}),
+        *stored_end(changed, codec),
         changed.seq,
     )
 
 
-def _failure(text: str) -> Failure:
-    stored = decode_object(text)
-    return Failure(cast("int", stored["code"]), cast("str", stored["message"]), stored["data"])
+def stored_message(of: Task, codec: Codec) -> str | None:
+    """The status message as it is stored."""
+    return None if of.message is None else codec.encode_message(of.message, of.owner, of.id)
+
+
+def stored_end(of: Task, codec: Codec) -> tuple[str | None, str | None]:
+    """Result and error as they are stored."""
+    owner, id_, error = of.owner, of.id, of.error
+    result = None if of.result is None else codec.encode(of.result, owner, id_, "result")
+    if error is None:
+        return result, None
+    kept: JSONObject = {"code": error.code, "message": plain(error.message), "data": error.data}
+    return result, codec.encode(kept, owner, id_, "error")
+
+
+def _failure(stored: JSONObject) -> Failure:
+    try:
+        return Failure(cast("int", stored["code"]), cast("str", stored["message"]), stored["data"])
+    except KeyError as error:
+        raise Unreadable(None, "was damaged, and has to be restored from a backup") from error

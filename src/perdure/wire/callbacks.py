@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from perdure.domain.errors import AlreadySettled, LimitExceeded, NotStorable, StoreUnavailable, TaskNotFound
+from perdure.domain.errors import AlreadySettled, LimitExceeded, NotStorable, StoreUnavailable, TaskNotFound, Unreadable
 from perdure.domain.handles import Handle
 from perdure.domain.limits import Limits
 from perdure.tools.external import ExternalWork
@@ -65,6 +65,8 @@ class Callbacks:
             return _refusal(413, str(error))
         except StoreUnavailable as error:
             return _refusal(503, str(error), {"Retry-After": str(math.ceil(error.retry_after_ms / 1000))})
+        except Unreadable:  # others may have the key that is lacking here
+            return _refusal(503, "The task can't be read", {"Retry-After": "60"})
         return Response(status_code=204)
 
     def _verb(self, body: dict[str, Any]) -> Callable[[Handle], Awaitable[None]]:

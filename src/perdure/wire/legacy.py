@@ -40,7 +40,7 @@ from mcp_types.methods import serialize_server_result, validate_client_request
 from pydantic import RootModel, ValidationError
 
 from perdure.domain import ids
-from perdure.domain.errors import MalformedTaskId, StoreUnavailable, TaskExpired, TaskNotFound
+from perdure.domain.errors import MalformedTaskId, StoreUnavailable, TaskExpired, TaskNotFound, Unreadable
 from perdure.domain.model import JSON, JSONObject, Owner, Status, Task
 from perdure.engine import patience
 from perdure.engine.runtime import Runtime
@@ -207,7 +207,9 @@ class Legacy:
         return {"tasks": [_shown(task, kinds) for task in whole if task is not None], **more}
 
     async def _whole(self, task: Task) -> Task | None:
-        """A task of a list, with the result or the questions that its status depends on; None if it was just purged.
+        """A task of a list, with the result or the questions that its status depends on.
+
+        None if it was just purged, or can't be read.
 
         One after the other: a result may take megabytes, and a list of them must not.
         """
@@ -215,7 +217,7 @@ class Legacy:
             return task
         try:
             return await self._runtime.store.get(task.owner, task.id)
-        except (TaskNotFound, TaskExpired):
+        except (TaskNotFound, TaskExpired, Unreadable):
             return None
 
     async def _number(self, owner: Owner, cursor: str) -> int:

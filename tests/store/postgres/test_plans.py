@@ -14,18 +14,23 @@ from typing import Any, Final
 
 import pytest
 
-from perdure.store.postgres import sql
+from perdure.store.postgres import sql, sql_resealing
 from perdure.store.postgres.url import Connection, parse
 from perdure.testing.postgresql import Cluster
 from tests.support import PATIENCE
 
+MODULES: Final = (sql, sql_resealing)
 STATEMENTS: dict[str, str] = {
-    name: value for name, value in vars(sql).items() if isinstance(value, str) and re.fullmatch(r"[A-Z][A-Z_]*", name)
+    name: value
+    for module in MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, str) and re.fullmatch(r"[A-Z][A-Z_]*", name)
 }
 COMMENTS: dict[str, str] = {
     name: comment.replace("\n# ", " ")
+    for module in MODULES
     for comment, name in re.findall(
-        r"^# ((?:index|scans): .*(?:\n# .*)*)\n([A-Z_]+): Final", inspect.getsource(sql), re.MULTILINE
+        r"^# ((?:index|scans): .*(?:\n# .*)*)\n([A-Z_]+): Final", inspect.getsource(module), re.MULTILINE
     )
 }
 """What stands above each constant: `index: NAMES. REMARK` or `scans: NAMES. WHY`."""
@@ -116,8 +121,8 @@ def test_the_statements_are_found() -> None:
 
 
 def test_neither_a_poll_nor_a_write_reads_the_parameters() -> None:
-    """They may be a mebibyte. Whoever runs a task needs them, and operators ask for them."""
-    about = {name for name, statement in STATEMENTS.items() if "params" in statement}
+    """They may be a mebibyte. Whoever runs a task needs them, and operators ask for them or seal them anew."""
+    about = {name for name in vars(sql) if "params" in STATEMENTS.get(name, "")}
     assert about - {"TASK_CREATE"} == {"TASK_OPERATION", "RUN_CLAIM"}
 
 

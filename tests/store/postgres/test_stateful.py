@@ -1,5 +1,7 @@
 """PostgreSQL beside SQLite, under one clock: whatever is asked of both, nobody can tell them apart.
 
+PostgreSQL's values are sealed, which nobody can tell either.
+
 Not beside the reference model, with which it shares the functions that decide (`perdure.store.verbs`); SQLite, which
 has its own, is held against the model by `tests/store/test_stateful.py`.
 """
@@ -9,9 +11,12 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from perdure.store.base import Store
+from perdure.store.keys import KeyRing
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.url import parse
+from perdure.store.sealing import codec_for
 from tests.databases import Shared
+from tests.store.sealed import OLD
 from tests.store.stateful import Stores
 from tests.support import PATIENCE
 
@@ -32,7 +37,7 @@ class OnPostgres(Stores):
         url = self.shared.emptied()
         self.levelling = self.run(parse(url).connect_directly(PATIENCE))
         self.stack.callback(lambda: self.run(self.levelling.close()))
-        return self.on_sqlite(), PostgresStore(url, self.clock, lanes=1)
+        return self.on_sqlite(), PostgresStore(url, self.clock, codec=codec_for(KeyRing(OLD)), lanes=1)
 
     def level(self) -> None:
         fence = max((claim.fence for claim in self.claims), default=0)

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from perdure.store.sealing import CLEAR, Codec
+
 from .url import Connection, Target
 
 __all__ = ["Access"]
@@ -16,7 +18,9 @@ _SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A connection to `target`, for one batch. `clock`: what a test says that the time is; None: the database decides.
+    """A connection to `target`, for one batch, and how values are stored (`codec`).
+
+    `clock`: what a test says that the time is; None: the database decides.
 
     A transaction that fails is rolled back by the lane, which sees the error anyway.
     """
@@ -24,6 +28,7 @@ class Access:
     connection: Connection
     target: Target
     clock: int | None
+    codec: Codec = CLEAR
 
     @asynccontextmanager
     async def writing(self) -> AsyncGenerator[None]:

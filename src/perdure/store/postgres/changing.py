@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perdure.domain.errors import TaskExpired, TaskNotFound
+from perdure.domain.errors import TaskExpired, TaskNotFound, Unreadable
 from perdure.domain.journal import Entry, admitted
-from perdure.store.records import Record
 
 from . import finding
 from .access import Access
@@ -41,8 +40,8 @@ async def change_named(access: Access, verbs: Sequence[Named]) -> list[Done]:
         await sheet.lock_named(sought)
         # What is over by now can't change any more, and is read without a lock; with its questions, if it has any.
         locked = {record.task.id for record in sheet.records.values()}
-        unlocked = await finding.seek(access, [each for each in sought if each.id not in locked])
-        sheet.records |= {task.seq: Record(task, None) for task in unlocked.values()}
+        for row in await finding.rows_of(access, [each for each in sought if each.id not in locked]):
+            sheet.take_up_over(row)
         seqs = {record.task.id: seq for seq, record in sheet.records.items()}
         await sheet.load_for((seqs[verb.id], verb) for verb in verbs if verb.id in seqs)
         done = [_run(sheet, seqs.get(verb.id) if _is_let_in(verb, works) else None, verb) for verb in verbs]
@@ -50,7 +49,7 @@ async def change_named(access: Access, verbs: Sequence[Named]) -> list[Done]:
         return await _tell_expired(access, verbs, done)
 
 
-def _is_let_in(verb: Named, works: Mapping[tuple[str, str], Entry]) -> bool:
+def _is_let_in(verb: Named, works: Mapping[tuple[str, str], Entry | Unreadable]) -> bool:
     """Whether the caller comes as an owner, or with the token of the work.
 
     Looked at before the task is read and locked for them: how long that takes, and whom it waits for, would tell a
@@ -58,8 +57,11 @@ def _is_let_in(verb: Named, works: Mapping[tuple[str, str], Entry]) -> bool:
     """
     if verb.bearer is None:
         return True
+    work = works.get((verb.id, verb.bearer.place))
+    if isinstance(work, Unreadable):  # the verb comes to it again, and then says so
+        return True
     try:
-        admitted(works.get((verb.id, verb.bearer.place)), verb.bearer.token)
+        admitted(work, verb.bearer.token)
     except TaskNotFound:
         return False
     return True

@@ -19,10 +19,10 @@ from functools import partial
 from itertools import chain, groupby, islice, zip_longest
 from typing import Any
 
-from perdure.domain.errors import LeaseLost
+from perdure.domain.errors import LeaseLost, Unreadable
 from perdure.domain.model import Claim, Demand, Status
 from perdure.store import rows, verbs
-from perdure.store.base import PROMOTED
+from perdure.store.base import PROMOTED, PUT_OFF
 from perdure.store.records import Record, Run
 
 from . import sql
@@ -270,21 +270,42 @@ async def _take(sheet: Sheet, wanted: Wanted, found: Found, fence: int) -> _Take
 
 
 async def _claimed(sheet: Sheet, taken: Sequence[Any], session_id: str, fence: int) -> list[Claim]:
-    """The claims; and what taking the run changes in the few tasks that have asked something."""
+    """The claims, without those of tasks that can't be read here."""
     claims: dict[int, Claim] = {}
     for row in taken:
-        run, operation, task = Run(*row[2:12]), rows.operation(row[12:17]), rows.task(row[17:])
+        run, task = Run(*row[2:12]), rows.task(row[17:], sheet.access.codec)
+        try:
+            operation = rows.operation(row[12:17], task, sheet.access.codec)
+        except Unreadable:
+            _put_off(sheet, task.seq, run)
+            continue
         claims[task.seq] = Claim(
             task, operation, fence, sheet.now, run.failures, run.deaths, run.deadline_at, session_id
         )
         if row[1] or task.status is Status.INPUT_REQUIRED:
             sheet.records[task.seq] = Record(task, run)
     if sheet.records:
-        await sheet.load_questions([*sheet.records])
-        for seq in list(sheet.records):
-            claims[seq] = sheet.run(seq, partial(_claim, claims[seq])).value
-        await sheet.flush()
+        await _take_up(sheet, claims)
+    await sheet.flush()
     return [*claims.values()]
+
+
+async def _take_up(sheet: Sheet, claims: dict[int, Claim]) -> None:
+    """What taking the run changes in the few tasks that have asked something."""
+    runs = {seq: unfinished(record)[1] for seq, record in sheet.records.items()}
+    await sheet.load_questions([*runs])
+    for seq, run in runs.items():
+        if seq in sheet.unreadable:
+            _put_off(sheet, seq, run)
+            del claims[seq]
+        else:
+            claims[seq] = sheet.run(seq, partial(_claim, claims[seq])).value
+
+
+def _put_off(sheet: Sheet, seq: int, run: Run) -> None:
+    """Leave a run to whoever can read its task, or to a later time."""
+    run.put_aside(sheet.now + PUT_OFF)
+    sheet.writes.runs[seq] = run
 
 
 def _claim(taken: Claim, task: Record | None, now: int) -> Claim:

@@ -12,9 +12,10 @@ from typing import Any, Final
 from perdure.domain import lifecycle
 from perdure.domain.errors import PerdureError, StoreUnavailable
 from perdure.domain.model import NewTask, Task
-from perdure.store import verbs
-from perdure.store.codec import encode, plain
+from perdure.store import rows, verbs
+from perdure.store.codec import plain
 from perdure.store.records import Record
+from perdure.store.sealing import Codec
 
 from . import finding, sql
 from .access import Access
@@ -29,7 +30,7 @@ _TRIES: Final = 3
 Row = tuple[Any, ...]
 
 
-def row(new: NewTask) -> Row:
+def row(new: NewTask, codec: Codec) -> Row:
     """What `sql.TASK_CREATE` is given of a task.
 
     Raises:
@@ -41,14 +42,14 @@ def row(new: NewTask) -> Row:
     plain("".join((*texts, accepts, new.key or "", new.digest or "")))
     return (
         *texts[:5],
-        encode(operation.params),
+        codec.encode(operation.params, new.owner, new.id, "params"),
         operation.version,
         new.ttl_ms,
         new.keep_ms,
         new.poll_ms,
         accepts,
         new.key,
-        new.digest,
+        rows.stored_digest(new, codec),
         operation.handler,
         new.max_attempts,
         new.timeout_ms,

@@ -10,13 +10,14 @@ from typing import Any, Final
 import asyncpg
 
 from perdure.domain import inputs
-from perdure.domain.errors import IdempotencyKeyReused, TaskExpired, TaskNotFound
+from perdure.domain.errors import IdempotencyKeyReused, TaskExpired, TaskNotFound, Unreadable
 from perdure.domain.inputs import Questions
 from perdure.domain.journal import Entry, Journal
 from perdure.domain.model import InputRequest, Owner, Session, Task
 from perdure.domain.timeline import Inspection, Load
 from perdure.store import rows
 from perdure.store.codec import decode_object
+from perdure.store.sealing import Codec
 
 from . import sql
 from .access import Access
@@ -36,9 +37,8 @@ __all__ = [
     "loads",
     "open_questions",
     "page",
-    "questions_of",
     "recall",
-    "seek",
+    "rows_of",
     "sessions",
     "unfinished",
     "with_questions",
@@ -68,16 +68,27 @@ def columns(sought: Collection[Sought]) -> tuple[list[str], list[str | None], li
 
 async def find(access: Access, sought: Sequence[Sought]) -> list[Done]:
     """The tasks as they are now, with their outstanding inputs; an error for each that is not there for its owner."""
-    found = await seek(access, sought)
     # Several may ask for one task, and only one of them be its owner.
+    found = {row["id"]: row for row in await rows_of(access, sought)}
     mine = [found.get(each.id) for each in sought]
-    mine = [task if task and task.owner == each.owner else None for each, task in zip(sought, mine, strict=True)]
-    missing = [each for each, task in zip(sought, mine, strict=True) if task is None]
+    mine = [
+        row if row and Owner(row["tenant"], row["principal"]) == each.owner else None
+        for each, row in zip(sought, mine, strict=True)
+    ]
+    missing = [each for each, row in zip(sought, mine, strict=True) if row is None]
     buried = await expired(access, missing)
     return [
-        Done(task) if task is not None else Done(error=TaskExpired() if each in buried else TaskNotFound())
-        for each, task in zip(sought, mine, strict=True)
+        _read(row, access) if row is not None else Done(error=TaskExpired() if each in buried else TaskNotFound())
+        for each, row in zip(sought, mine, strict=True)
     ]
+
+
+def _read(row: Any, access: Access) -> Done:
+    """A task; or that it can't be read, which is no concern of the others that are sought."""
+    try:
+        return Done(with_questions(row, access.codec))
+    except Unreadable as error:
+        return Done(error=error)
 
 
 async def expired(access: Access, missing: Collection[Sought]) -> set[Sought]:
@@ -88,30 +99,31 @@ async def expired(access: Access, missing: Collection[Sought]) -> set[Sought]:
     return {Sought(Owner(tenant, principal), id_) for id_, tenant, principal in graves} & set(missing)
 
 
-async def seek(access: Access, sought: Collection[Sought]) -> dict[str, Task]:
-    """The tasks by their ids, if one of those who seek them may have them."""
-    found = await access.connection.fetch(sql.TASK_FIND, *columns(sought)) if sought else []
-    return {task.id: task for task in map(with_questions, found)}
+async def rows_of(access: Access, sought: Collection[Sought]) -> list[asyncpg.Record]:
+    """The rows of tasks, as `with_questions` reads them, if one of those who seek them may have them."""
+    return await access.connection.fetch(sql.TASK_FIND, *columns(sought)) if sought else []
 
 
 async def by_id(access: Access, task_id: str) -> Task | None:
     """A task, whoever's it is."""
-    return (await seek(access, [Sought(None, task_id)])).get(task_id)
+    found = await rows_of(access, [Sought(None, task_id)])
+    return with_questions(found[0], access.codec) if found else None
 
 
 async def recall(access: Access, owner: Owner, key: str, digest: str | None) -> Task | None:
     row = await access.connection.fetchrow(sql.TASK_RECALL, owner.tenant, owner.principal, key)
     if row is None:
         return None
-    if row[0] != digest:
+    task = with_questions(row[1:], access.codec)
+    if rows.digest(row[0], task, access.codec) != digest:
         raise IdempotencyKeyReused
-    return with_questions(row[1:])
+    return task
 
 
 async def page(access: Access, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
     before = _NEWEST if after is None else after
     found = await access.connection.fetch(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit)
-    return tuple(rows.owned(owner, row) for row in found)
+    return tuple(rows.owned(owner, row, access.codec) for row in found)
 
 
 async def open_questions(access: Access, sought: Sought) -> tuple[InputRequest, ...]:
@@ -122,30 +134,43 @@ async def open_questions(access: Access, sought: Sought) -> tuple[InputRequest, 
     task: Task = found.value
     if task.status.terminal:
         return ()
-    return inputs.outstanding((await questions_of(access, [task.seq])).get(task.seq, {}))
+    questions = grouped(await access.connection.fetch(sql.INPUT_ALL, [task.seq]))
+    return inputs.outstanding(rows.questions(questions.get(task.seq, ()), task, access.codec))
 
 
-async def questions_of(access: Access, seqs: Sequence[int]) -> dict[int, dict[str, InputRequest]]:
-    """All that tasks ever asked, by their numbers."""
-    found = grouped(await access.connection.fetch(sql.INPUT_ALL, seqs))
-    return {seq: dict(rows.questions(questions)) for seq, questions in found.items()}
-
-
-async def journals(access: Access, seqs: Sequence[int]) -> list[Journal]:
-    """What tasks have on record.
+async def journals(access: Access, tasks: Sequence[Task]) -> list[Done]:
+    """What tasks have on record; of each whether it can be read.
 
     The entries first, so that a question which one of them led to is not missed; what comes later is news.
     """
+    seqs = [task.seq for task in tasks]
     entries = grouped(await access.connection.fetch(sql.ENTRY_ALL, seqs))
-    questions = await questions_of(access, seqs)
-    return [Journal(rows.entries(entries.get(seq, ())), questions.get(seq, {})) for seq in seqs]
+    questions = grouped(await access.connection.fetch(sql.INPUT_ALL, seqs))
+    return [_journal(task, entries.get(task.seq, ()), questions.get(task.seq, ()), access.codec) for task in tasks]
 
 
-async def external_work(access: Access, named: Collection[tuple[str, str]]) -> dict[tuple[str, str], Entry]:
-    """The external work of tasks by their ids and its places, whoever's they are."""
+def _journal(of: Task, entries: Iterable[Any], questions: Iterable[Any], codec: Codec) -> Done:
+    try:
+        return Done(Journal(rows.entries(entries, of, codec), rows.questions(questions, of, codec)))
+    except Unreadable as error:
+        return Done(error=error)
+
+
+async def external_work(
+    access: Access, named: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], Entry | Unreadable]:
+    """The external work of tasks by their ids and its places, whoever's they are; or that it can't be read."""
     ids, places = [task_id for task_id, _ in named], [place for _, place in named]
     found = await access.connection.fetch(sql.ENTRY_NAMED, ids, places) if named else []
-    return {(row[0], row[1]): rows.entry(row[1:]) for row in found}
+    return {(row[0], row[3]): _work(row, access.codec) for row in found}
+
+
+def _work(row: Any, codec: Codec) -> Entry | Unreadable:
+    task_id, tenant, principal, *entry = row
+    try:
+        return rows.entry(entry, rows.Whose(Owner(tenant, principal), task_id), codec)
+    except Unreadable as error:
+        return error
 
 
 async def sessions(access: Access) -> tuple[tuple[Session, bool], ...]:
@@ -160,12 +185,15 @@ async def inspect(access: Access, task_id: str) -> Inspection:
     task = await by_id(access, task_id)
     if task is None:
         raise TaskNotFound
-    operation = rows.operation(await access.connection.fetchrow(sql.TASK_OPERATION, task.seq))
+    ordered = await access.connection.fetchrow(sql.TASK_OPERATION, task.seq)
+    operation = rows.operation(ordered, task, access.codec)
     run = await access.connection.fetchrow(sql.RUN_STATE, task.seq)
     run_state = None if run is None else rows.run_state(run)
-    events = rows.events(await access.connection.fetch(sql.EVENT_ALL, task.seq))
-    (journal,) = await journals(access, [task.seq])
-    return Inspection(task, operation, run_state, journal, events)
+    events = rows.events(await access.connection.fetch(sql.EVENT_ALL, task.seq), task, access.codec)
+    (journal,) = await journals(access, [task])
+    if journal.error is not None:
+        raise journal.error
+    return Inspection(task, operation, run_state, journal.value, events)
 
 
 async def loads(access: Access) -> tuple[Load, ...]:
@@ -196,10 +224,10 @@ def grouped(found: Iterable[asyncpg.Record]) -> dict[int, list[Any]]:
     return by_task
 
 
-def with_questions(row: Any) -> Task:
+def with_questions(row: Any, codec: Codec) -> Task:
     """The task in a row of its questions, if it waits for any, and `rows.TASK`."""
-    task = rows.task(row[1:])
+    task = rows.task(row[1:], codec)
     if row[0] is None:
         return task
-    questions: Questions = rows.questions(json.loads(row[0]))
+    questions: Questions = rows.questions(json.loads(row[0]), task, codec)
     return replace(task, inputs=inputs.awaited(questions))

@@ -9,20 +9,22 @@ so one that refuses leaves nothing behind, and two that concern the same task se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import asyncpg
 
 from perdure.domain import inputs, policy
-from perdure.domain.errors import IllegalTransition, PerdureError
+from perdure.domain.errors import IllegalTransition, PerdureError, Unreadable
 from perdure.domain.journal import Entry
 from perdure.domain.model import Claim, InputRequest, InputState, Owner, Status, Task
 from perdure.domain.timeline import KEPT, Event
 from perdure.store import rows
-from perdure.store.codec import encode, plain
+from perdure.store.codec import plain
 from perdure.store.records import Record, Run
+from perdure.store.sealing import BLIND, Codec
 
 from . import finding, sql
 from .access import Access
@@ -82,15 +84,17 @@ EVERYTHING: Final = frozenset({"*"})
 
 @dataclass(slots=True)
 class Writes:
-    """Rows to be written, each table's by its key."""
+    """Rows to be written, each table's by its key. `codec`: how values are stored."""
 
+    codec: Codec
     tasks: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, tuple[Any, ...]])
     runs: dict[int, Run | None] = field(default_factory=dict[int, Run | None])
     inputs: dict[tuple[int, str], tuple[Any, ...]] = field(default_factory=dict[tuple[int, str], tuple[Any, ...]])
     entries: dict[tuple[int, str], tuple[Any, ...] | None] = field(
         default_factory=dict[tuple[int, str], tuple[Any, ...] | None]
     )
-    events: list[tuple[int, Event]] = field(default_factory=list[tuple[int, Event]])
+    events: list[tuple[int, Event, str]] = field(default_factory=list[tuple[int, Event, str]])
+    """Each with its task, and its detail as it is stored."""
 
     def note(self, before: Record, after: Record) -> None:
         """Take up what differs.
@@ -98,21 +102,24 @@ class Writes:
         Raises:
             NotStorable: something in it can't be stored; nothing was taken up.
         """
-        seq, rest = after.task.seq, Writes()
+        of, codec = after.task, self.codec
+        seq, rest = of.seq, Writes(codec)
         if after.task is not before.task:
-            rest.tasks[seq] = _task_row(after.task)
+            rest.tasks[seq] = _task_row(of, codec)
         if after.run != before.run:
             rest.runs[seq] = after.run
         known, changed = before.journal.questions, after.journal.questions
         for position, (key, question) in enumerate(changed.items()):
             if known.get(key) is not question:
-                rest.inputs[seq, key] = _input_row(seq, position, question)
+                rest.inputs[seq, key] = _input_row(of, position, question, codec)
         written = before.journal.entries
         for place, entry in after.journal.entries.items():
             if written.get(place) is not entry:
-                rest.entries[seq, place] = _entry_row(seq, entry)
+                rest.entries[seq, place] = _entry_row(of, entry, codec)
         rest.entries |= {(seq, place): None for place in written.keys() - after.journal.entries.keys()}
-        rest.events = [(seq, _sound(event)) for event in after.events]
+        rest.events = [
+            (seq, event, codec.encode_note(event.kind, event.detail, of.owner, of.id)) for event in after.events
+        ]
         self._add(rest)
 
     def _add(self, more: Writes) -> None:
@@ -144,21 +151,28 @@ class Writes:
     async def _flush_events(self, connection: Connection) -> None:
         turns: dict[int, int] = {}
         events: list[tuple[Any, ...]] = []
-        for seq, event in self.events:
+        for seq, event, detail in self.events:
             turns[seq] = turns.get(seq, 0) + 1
-            events.append((seq, turns[seq], event.at, event.kind.value, event.detail))
+            events.append((seq, turns[seq], event.at, event.kind.value, detail))
         await connection.execute(sql.EVENT_WRITE, *_columns(events, 5))
         await connection.execute(sql.EVENT_FORGET, [*turns], KEPT)
 
 
 @dataclass(slots=True)
 class Sheet:
-    """Locked records by number, and the time at which they were locked."""
+    """Locked records by number, and the time at which they were locked.
+
+    `unreadable`: those of which something was asked for that can't be opened here, each with why.
+    """
 
     access: Access
     now: int = 0
     records: dict[int, Record] = field(default_factory=dict[int, Record])
-    writes: Writes = field(default_factory=Writes)
+    unreadable: dict[int, Unreadable] = field(default_factory=dict[int, Unreadable])
+    writes: Writes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writes = Writes(self.access.codec)
 
     # -- loading -------------------------------------------------------------------------------------------------------
 
@@ -169,7 +183,7 @@ class Sheet:
     def _take_up(self, locked: Iterable[Any]) -> None:
         for row in locked:
             self.now = row[0]
-            task = rows.task(row[11:])
+            task = rows.task(row[11:], self.access.codec)
             self.records[task.seq] = Record(task, Run(*row[1:11]))
 
     async def lock_named(self, sought: Collection[Sought]) -> None:
@@ -181,14 +195,23 @@ class Sheet:
         known = {claim.seq: claim.task for claim in claims}
         for row in await self.access.connection.fetch(sql.LOCK_HELD, self.access.clock, [*known]):
             self.now, seq = row[0], row[1]
-            self.records[seq] = Record(_refreshed(known[seq], row[12:]), Run(*row[2:12]))
+            self.records[seq] = Record(_refreshed(known[seq], row[12:], self.access.codec), Run(*row[2:12]))
+
+    def take_up_over(self, row: Any) -> None:
+        """A task that is over, as `finding.rows_of` found it. Without a lock: it can't change any more."""
+        seq: int = row["seq"]
+        self.records[seq] = Record(finding.with_questions(row, BLIND), None)
+        with self._readable(seq):
+            self.records[seq] = Record(finding.with_questions(row, self.access.codec), None)
 
     async def load_questions(self, seqs: Sequence[int]) -> None:
-        for seq, questions in (await finding.questions_of(self.access, seqs)).items():
+        for seq, found in finding.grouped(await self.access.connection.fetch(sql.INPUT_ALL, seqs)).items():
             record = self.records[seq]
-            record.journal = replace(record.journal, questions=questions)
-            if record.task.status is Status.INPUT_REQUIRED:
-                record.task = replace(record.task, inputs=inputs.awaited(questions))
+            with self._readable(seq):
+                questions = rows.questions(found, record.task, self.access.codec)
+                record.journal = replace(record.journal, questions=questions)
+                if record.task.status is Status.INPUT_REQUIRED:
+                    record.task = replace(record.task, inputs=inputs.awaited(questions))
 
     async def load_entries(self, wanted: Sequence[tuple[int, str]], all_of: Sequence[int]) -> None:
         found: list[asyncpg.Record] = []
@@ -198,7 +221,9 @@ class Sheet:
             found += await self.access.connection.fetch(sql.ENTRY_ALL, all_of)
         for seq, entries in finding.grouped(found).items():
             record = self.records[seq]
-            record.journal = replace(record.journal, entries={**record.journal.entries, **rows.entries(entries)})
+            with self._readable(seq):
+                read = rows.entries(entries, record.task, self.access.codec)
+                record.journal = replace(record.journal, entries={**record.journal.entries, **read})
 
     async def load_for(self, verbs: Iterable[tuple[int, Verb]]) -> None:
         """What verbs look at besides the tasks and their runs."""
@@ -211,10 +236,20 @@ class Sheet:
         if wanted or all_of:
             await self.load_entries([*wanted], [*all_of])
 
+    @contextmanager
+    def _readable(self, seq: int) -> Generator[None]:
+        """A block that reads what a task has on record. If it can't, that is no other task's concern."""
+        try:
+            yield
+        except Unreadable as error:
+            self.unreadable[seq] = error
+
     # -- running and writing -------------------------------------------------------------------------------------------
 
     def run(self, seq: int, act: Act) -> Done:
         """Run a verb on a task."""
+        if seq in self.unreadable:
+            return Done(error=self.unreadable[seq])
         record = self.records.get(seq)
         try:
             if record is None:
@@ -238,7 +273,7 @@ def unfinished(task: Record | None) -> tuple[Record, Run]:
     return task, task.run
 
 
-def _refreshed(known: Task, row: Sequence[Any]) -> Task:
+def _refreshed(known: Task, row: Sequence[Any], codec: Codec) -> Task:
     """A task as it is now, of what it was when it was claimed and `sql._LIVE`'s columns."""
     status, message, version, created_at, updated_at, ttl_ms, keep_ms, cancel_requested = row
     if version == known.version:  # it grows with every change
@@ -246,7 +281,7 @@ def _refreshed(known: Task, row: Sequence[Any]) -> Task:
     return replace(
         known,
         status=_STATUSES[status],
-        message=message,
+        message=None if message is None else codec.decode_message(message, known.owner, known.id),
         version=version,
         created_at=created_at,
         updated_at=updated_at,
@@ -263,19 +298,17 @@ def _columns(rows_: Collection[Sequence[Any]], width: int) -> list[list[Any]]:
     return [list(column) for column in zip(*rows_, strict=True)] if rows_ else [[]] * width
 
 
-def _task_row(task: Task) -> tuple[Any, ...]:
-    error = task.error
+def _task_row(task: Task, codec: Codec) -> tuple[Any, ...]:
     return (
         task.seq,
         task.status.value,
-        None if task.message is None else plain(task.message),
+        rows.stored_message(task, codec),
         task.version,
         task.updated_at,
         task.ttl_ms,
         policy.expires_at(task.created_at, task.ttl_ms),
         task.cancel_requested,
-        None if task.result is None else encode(task.result),
-        None if error is None else encode({"code": error.code, "message": plain(error.message), "data": error.data}),
+        *rows.stored_end(task, codec),
     )
 
 
@@ -285,29 +318,25 @@ def _run_row(seq: int, run: Run) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _input_row(seq: int, position: int, question: InputRequest) -> tuple[Any, ...]:
+def _input_row(of: Task, position: int, question: InputRequest, codec: Codec) -> tuple[Any, ...]:
+    key, owner, id_ = plain(question.key), of.owner, of.id
+    answered = question.state is InputState.ANSWERED
     return (
-        seq,
-        plain(question.key),
+        of.seq,
+        key,
         position,
-        encode(question.request),
+        codec.encode(question.request, owner, id_, "request", key),
         question.issued_at,
         question.state.value,
         # An answer may be JSON's null, which is not the same as none.
-        None if question.state is not InputState.ANSWERED else encode(question.response),
+        codec.encode(question.response, owner, id_, "response", key) if answered else None,
         None if question.place is None else plain(question.place),
         question.deadline,
         question.awaited,
     )
 
 
-def _entry_row(seq: int, entry: Entry) -> tuple[Any, ...]:
-    return (
-        seq, plain(entry.place), entry.verb.value, plain(entry.name), entry.state.value, encode(entry.value),
-        entry.wake_at,
-    )  # fmt: skip
-
-
-def _sound(event: Event) -> Event:
-    plain(event.detail)
-    return event
+def _entry_row(of: Task, entry: Entry, codec: Codec) -> tuple[Any, ...]:
+    place, name = plain(entry.place), plain(entry.name)
+    value = codec.encode(entry.value, of.owner, of.id, "entry", place)
+    return of.seq, place, entry.verb.value, name, entry.state.value, value, entry.wake_at

@@ -152,10 +152,10 @@ ENTRY_ALL: Final = f"SELECT task_seq, {_ENTRY} FROM perdure.entry WHERE task_seq
 # index: task_id_key, then entry_pkey. External work of tasks that are known by their ids, whoever's they are.
 ENTRY_NAMED: Final = f"""
 SELECT named_id, found.* FROM unnest($1::text[], $2::text[]) AS named (named_id, at_place)
+CROSS JOIN LATERAL (SELECT seq, tenant, principal FROM perdure.task WHERE id = named_id OFFSET 0) AS whose
 CROSS JOIN LATERAL (
-    SELECT {_ENTRY} FROM perdure.entry
-    WHERE task_seq = (SELECT seq FROM perdure.task WHERE id = named_id) AND place = at_place AND verb = 'external'
-    OFFSET 0) AS found"""  # noqa: S608
+    SELECT whose.tenant, whose.principal, {_ENTRY} FROM perdure.entry
+    WHERE task_seq = whose.seq AND place = at_place AND verb = 'external' OFFSET 0) AS found"""  # noqa: S608
 
 # index: entry_pkey
 ENTRY_AT: Final = f"""

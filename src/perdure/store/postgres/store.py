@@ -33,8 +33,10 @@ from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock
 from perdure.store.codec import copied, decode_object, encode, is_plain, plain
 from perdure.store.records import Record, Run
+from perdure.store.reseal import Mark, Page
+from perdure.store.sealing import CLEAR, Codec, check
 
-from . import changing, creating, faults, finding, housekeeping, schema, url, watching
+from . import changing, creating, faults, finding, housekeeping, resealing, schema, sql_resealing, url, watching
 from .access import Access
 from .claiming import Claimant, Wanted
 from .finding import Sought
@@ -58,11 +60,15 @@ _Errand = Callable[[Access], Awaitable[Done]]
 class PostgresStore:
     """A `Store` in a PostgreSQL database, named by a URL (`url`).
 
-    `clock`: for tests; by default time is the database's. `lanes`: connections to work with; there is one more for
-    hints. `max_batch` bounds how many callers share a transaction.
+    `clock`: for tests; by default time is the database's. `codec`: how values are stored (`sealing.codec_for`).
+    `lanes`: connections to work with; there is one more for hints. `max_batch` bounds how many callers share a
+    transaction.
     """
 
-    def __init__(self, url_: str, clock: Clock | None = None, *, lanes: int = 4, max_batch: int = 200) -> None:
+    def __init__(
+        self, url_: str, clock: Clock | None = None, *, codec: Codec = CLEAR, lanes: int = 4, max_batch: int = 200
+    ) -> None:
+        self._codec = codec
         self._target = url.parse(url_)
         self._clock = clock
         self._listeners: list[Listener] = []
@@ -85,6 +91,7 @@ class PostgresStore:
                 connection = await self._target.connect(_CONNECT)
                 try:
                     await schema.check(connection, self._target)
+                    check(await self._sample(connection), self._codec, self._target.shown)
                     await self._hints.open()
                 except BaseException:
                     connection.terminate()
@@ -97,6 +104,11 @@ class PostgresStore:
             raise unusable from None  # what the driver says may quote the URL
         self._lanes.open(connection)
 
+    async def _sample(self, connection: Connection) -> Sequence[Any]:
+        access = Access(connection, self._target, None, self._codec)
+        async with access.reading():
+            return await connection.fetch(sql_resealing.TASK_SAMPLE)
+
     async def close(self) -> None:
         await self._lanes.close()
         await self._hints.close()
@@ -108,7 +120,7 @@ class PostgresStore:
     # -- what clients ask ----------------------------------------------------------------------------------------------
 
     async def create(self, new: NewTask) -> Task:
-        return await self._lanes.do(self._creates, (new, creating.row(new)))
+        return await self._lanes.do(self._creates, (new, creating.row(new, self._codec)))
 
     async def recall(self, owner: Owner, key: str, digest: str) -> Task | None:
         if not is_plain(owner.tenant, owner.principal, key):
@@ -168,7 +180,7 @@ class PostgresStore:
         return await self._lanes.do(self._claims, Wanted(session_id, demands, limit))
 
     async def journal(self, claim: Claim) -> Journal:
-        return await self._lanes.do(self._journals, claim.seq)
+        return await self._lanes.do(self._journals, claim.task)
 
     async def record(
         self, claim: Claim, entry: Entry, *, wake_in_ms: int | None = None, note: str | None = None
@@ -256,6 +268,9 @@ class PostgresStore:
     async def purge(self, limit: int, *, linger_ms: int, tombstone_ms: int) -> int:
         return await self._errand(lambda access: housekeeping.purge(access, limit, linger_ms, tombstone_ms))
 
+    async def reseal(self, after: Mark, limit: int) -> Page:
+        return await self._errand(lambda access: resealing.reseal(access, after, limit))
+
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _under(
@@ -314,7 +329,7 @@ class PostgresStore:
 
         async def serve(connection: Connection, wishes: Sequence[J]) -> Sequence[Done]:
             now = None if self._clock is None else self._clock()
-            return await batch(Access(connection, self._target, now), wishes)
+            return await batch(Access(connection, self._target, now, self._codec), wishes)
 
         return serve
 
@@ -334,9 +349,9 @@ async def _find(access: Access, sought: Sequence[Sought]) -> list[Done]:
         return await finding.find(access, sought)
 
 
-async def _find_journals(access: Access, seqs: Sequence[int]) -> list[Done]:
+async def _find_journals(access: Access, tasks: Sequence[Task]) -> list[Done]:
     async with access.reading():
-        return [Done(journal) for journal in await finding.journals(access, seqs)]
+        return await finding.journals(access, tasks)
 
 
 async def _run_errands(access: Access, errands: Sequence[_Errand]) -> list[Done]:

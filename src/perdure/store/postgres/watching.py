@@ -16,4 +16,4 @@ __all__ = ["changed"]
 async def changed(access: Access, known: Mapping[str, int], owner: Owner | None) -> dict[str, Task | None]:
     by = (None, None) if owner is None else (owner.tenant, owner.principal)
     found = await access.connection.fetch(sql.TASK_CHANGED, list(known), list(known.values()), *by)
-    return {row[0]: None if row["seq"] is None else rows.task(row[1:]) for row in found}
+    return {row[0]: None if row["seq"] is None else rows.task(row[1:], access.codec) for row in found}

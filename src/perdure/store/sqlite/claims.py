@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 
 from perdure.domain import inputs, lifecycle, timeline
-from perdure.domain.errors import LeaseLost
-from perdure.domain.model import Claim, Demand, JSONObject, Renewal, Session
+from perdure.domain.errors import LeaseLost, Unreadable
+from perdure.domain.model import Claim, Demand, JSONObject, Renewal, Session, Task
 from perdure.store import rows
-from perdure.store.base import PROMOTED
+from perdure.store.base import PROMOTED, PUT_OFF
 from perdure.store.codec import encode
 
 from . import shared, sql
@@ -74,7 +74,8 @@ def claim(tx: Transaction, session_id: str, demands: Sequence[Demand], limit: in
         if tenants:
             fence = fence or _next_fence(tx)
             taken += _take(tx, (session_id, fence, now, demand.handler), tenants, wanted)
-    return tuple([_claim(tx, row, (session_id, fence), now) for row in taken])
+    claims = (_claim(tx, row, (session_id, fence), now) for row in taken)
+    return tuple([claim for claim in claims if claim is not None])
 
 
 def _next_fence(tx: Transaction) -> int:
@@ -82,12 +83,18 @@ def _next_fence(tx: Transaction) -> int:
     return fence
 
 
-def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Claim:
+def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Claim | None:
+    """The claim; None of what can't be read here, which is put off."""
     _, seq, failures, deaths, deadline_at = taken
     (row,) = tx.all(sql.TASK_CLAIMED, now, seq)
-    operation, task = rows.operation(row[1:6]), rows.task(row[6:])
-    if row[0]:
-        _give_up_questions(tx, seq, now)
+    task = rows.task(row[6:], tx.codec)
+    try:
+        operation = rows.operation(row[1:6], task, tx.codec)
+        if row[0]:
+            _give_up_questions(tx, task, now)
+    except Unreadable:
+        tx.run(sql.RUN_FREE, now + PUT_OFF, 0, 0, seq)
+        return None
     event = lifecycle.on_claim(task)
     if event is not None:
         task = shared.apply(tx, task, event, now)
@@ -95,11 +102,11 @@ def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Cla
     return Claim(task, operation, fence, now, failures, deaths, deadline_at, session_id)
 
 
-def _give_up_questions(tx: Transaction, seq: int, now: int) -> None:
+def _give_up_questions(tx: Transaction, task: Task, now: int) -> None:
     """A worker goes on with the task, and waits no longer for what has had its time."""
-    for key, question in inputs.unanswered(shared.questions(tx, seq), now).items():
-        tx.run(sql.INPUT_SUPERSEDE, seq, key)
-        shared.note(tx, seq, timeline.unanswered(now, question))
+    for key, question in inputs.unanswered(shared.questions(tx, task), now).items():
+        tx.run(sql.INPUT_SUPERSEDE, task.seq, key)
+        shared.note(tx, task, timeline.unanswered(now, question))
 
 
 # -- tenants in turn ---------------------------------------------------------------------------------------------------

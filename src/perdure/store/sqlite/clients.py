@@ -9,7 +9,6 @@ from perdure.domain import inputs, lifecycle, policy, timeline
 from perdure.domain.errors import IdempotencyKeyReused
 from perdure.domain.model import JSON, InputRequest, NewTask, Owner, Task
 from perdure.store import rows
-from perdure.store.codec import encode
 
 from . import shared, sql
 from .writer import Transaction
@@ -46,26 +45,28 @@ def recall(tx: Transaction, owner: Owner, key: str, digest: str | None) -> Task 
     if row is None:
         return None
     stands_for, *columns = row
-    if stands_for != digest:
+    task = rows.owned(owner, columns, tx.codec)
+    if rows.digest(stands_for, task, tx.codec) != digest:
         raise IdempotencyKeyReused
-    return shared.with_questions(tx, rows.owned(owner, columns))
+    return shared.with_questions(tx, task)
 
 
 def page(tx: Transaction, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
     before = _NEWEST if after is None else after
-    return tuple(rows.owned(owner, row) for row in tx.all(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit))
+    found = tx.all(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit)
+    return tuple(rows.owned(owner, row, tx.codec) for row in found)
 
 
 def open_questions(tx: Transaction, owner: Owner, task_id: str, now: int) -> tuple[InputRequest, ...]:
     task = shared.owned_row(tx, owner, task_id, now)
-    return () if task.status.terminal else inputs.outstanding(shared.questions(tx, task.seq))
+    return () if task.status.terminal else inputs.outstanding(shared.questions(tx, task))
 
 
 def answer(tx: Transaction, owner: Owner, task_id: str, responses: Mapping[str, JSON], now: int) -> Task:
     task = shared.owned_row(tx, owner, task_id, now)
     if task.status.terminal:
         return task
-    questions = shared.questions(tx, task.seq)
+    questions = shared.questions(tx, task)
     accepted = inputs.accept(questions, responses)
     event = lifecycle.on_answers(task, inputs.awaited({**questions, **accepted})) if accepted else None
     resumed = isinstance(event, lifecycle.Resume)
@@ -73,7 +74,8 @@ def answer(tx: Transaction, owner: Owner, task_id: str, responses: Mapping[str, 
         shared.wake(tx, task.seq, now)
     # Encoded only now: what is ignored is ignored whatever its value is (contract 4), also one that can't be stored.
     for key, question in accepted.items():
-        tx.run(sql.INPUT_ANSWER, encode(question.response), task.seq, key)
+        response = tx.codec.encode(question.response, owner, task.id, "response", key)
+        tx.run(sql.INPUT_ANSWER, response, task.seq, key)
     if event is None:
         return shared.with_questions(tx, task)
     return shared.apply(tx, task, event, now, runnable=resumed)
@@ -86,5 +88,5 @@ def request_cancel(tx: Transaction, owner: Owner, task_id: str, now: int) -> Tas
     if event is None:
         return task
     shared.wake(tx, task.seq, now)
-    shared.note(tx, task.seq, timeline.cancelled(now))
+    shared.note(tx, task, timeline.cancelled(now))
     return shared.apply(tx, task, event, now, runnable=bool(minded and not held))

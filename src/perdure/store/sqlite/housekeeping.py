@@ -38,14 +38,14 @@ def _died(
         task, deaths = shared.by_seq(tx, seq), before + 1
         end = lifecycle.on_death(task, deaths, max_attempts, minded=bool(minded))
         shared.free(tx, task, end, now, deaths=1)
-        shared.note(tx, seq, event(now, deaths, max_attempts))
+        shared.note(tx, task, event(now, deaths, max_attempts))
     return len(runs)
 
 
 def expire(tx: Transaction, limit: int, now: int) -> int:
     overdue = tx.all(sql.TASK_OVERDUE, now, limit)
     for row in overdue:
-        shared.apply(tx, rows.task(row), lifecycle.Expire(), now)
+        shared.apply(tx, rows.task(row, tx.codec), lifecycle.Expire(), now)
     return len(overdue)
 
 

@@ -14,11 +14,11 @@ __all__ = ["backlog", "backlog_of", "inspect", "loads", "unfinished"]
 
 def inspect(tx: Transaction, task_id: str) -> Inspection:
     task = shared.with_questions(tx, shared.by_id(tx, task_id))
-    operation = rows.operation(tx.one(sql.TASK_OPERATION, task.seq))
+    operation = rows.operation(tx.one(sql.TASK_OPERATION, task.seq), task, tx.codec)
     run = tx.one(sql.RUN_STATE, task.seq)
     run_state = None if run is None else rows.run_state(run)
-    events = rows.events(tx.all(sql.EVENT_ALL, task.seq))
-    return Inspection(task, operation, run_state, shared.journal(tx, task.seq), events)
+    events = rows.events(tx.all(sql.EVENT_ALL, task.seq), task, tx.codec)
+    return Inspection(task, operation, run_state, shared.journal(tx, task), events)
 
 
 def loads(tx: Transaction, now: int) -> tuple[Load, ...]:

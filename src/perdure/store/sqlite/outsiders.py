@@ -10,9 +10,8 @@ from __future__ import annotations
 from perdure.domain import lifecycle, timeline
 from perdure.domain.errors import AlreadySettled, TaskNotFound
 from perdure.domain.journal import Entry, EntryState, settled
-from perdure.domain.model import JSON, Task
+from perdure.domain.model import JSON, Owner, Task
 from perdure.store import rows
-from perdure.store.codec import encode
 
 from . import shared, sql
 from .writer import Transaction
@@ -27,10 +26,10 @@ def settle(tx: Transaction, task_id: str, place: str, token: str, state: EntrySt
         return shared.with_questions(tx, task)
     if task.status.terminal:
         raise AlreadySettled
-    text = encode(after.value)
+    text = tx.codec.encode(after.value, task.owner, task.id, "entry", place)
     woken = shared.wake(tx, task.seq, now)
     shared.write(tx, task.seq, after, text)
-    shared.note(tx, task.seq, timeline.settled(now, after))
+    shared.note(tx, task, timeline.settled(now, after))
     if woken:
         shared.announce(tx, task, runnable=True)
     return shared.with_questions(tx, task)
@@ -51,4 +50,7 @@ def _work(tx: Transaction, task_id: str, place: str) -> Entry | None:
     if not (task_id.isascii() and place.isascii()):
         raise TaskNotFound
     row = tx.one(sql.ENTRY_NAMED, task_id, place)
-    return None if row is None else rows.entry(row)
+    if row is None:
+        return None
+    tenant, principal, *columns = row
+    return rows.entry(columns, rows.Whose(Owner(tenant, principal), task_id), tx.codec)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -20,7 +21,17 @@ from urllib.parse import quote
 from perdure.domain.errors import StoreUnusable
 from perdure.store import migrate
 
-__all__ = ["Fingerprint", "connect_reader", "connect_writer", "fingerprint", "lacking", "path_of", "script"]
+__all__ = [
+    "Fingerprint",
+    "connect_reader",
+    "connect_writer",
+    "explained",
+    "fingerprint",
+    "is_exposed",
+    "lacking",
+    "path_of",
+    "script",
+]
 
 APPLICATION_ID = 0x50455244  # "PERD"
 MIGRATIONS = migrate.load("perdure.store.sqlite")
@@ -74,7 +85,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     """
     connection = _connect(path, _READER_BUSY_MS)
     try:
-        with _explained(path):
+        with explained(path):
             connection.execute("PRAGMA query_only = ON")
             connection.execute("PRAGMA schema_version")  # the first to look into the file
     except StoreUnusable:
@@ -91,7 +102,7 @@ def lacking(path: Path) -> tuple[migrate.Migration, ...]:
     """
     if not path.exists():
         return MIGRATIONS
-    with closing(connect_reader(path)) as connection, _explained(path):
+    with closing(connect_reader(path)) as connection, explained(path):
         _refuse_strangers(connection, path)
         return _pending(connection, path)
 
@@ -121,6 +132,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def is_exposed(path: Path) -> bool:
+    """Whether every user of the machine may read the file, as far as its own mode tells."""
+    return bool(path.stat().st_mode & stat.S_IROTH)
+
+
 def _create_private(path: Path) -> None:
     """Make the file if there is none, readable by its owner only: arguments and answers lie in it.
 
@@ -131,7 +147,9 @@ def _create_private(path: Path) -> None:
     """
     try:
         with _creating:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            os.fchmod(made, 0o600)  # a umask may have taken the owner's own rights away
+            os.close(made)
     except FileExistsError:
         if path.is_dir():
             raise StoreUnusable(f"{path} is a folder: name a file in it") from None
@@ -169,7 +187,7 @@ def _refuse_scraps(path: Path) -> None:
 
 
 def _connect(path: Path, busy_ms: int) -> sqlite3.Connection:
-    with _explained(path):
+    with explained(path):
         return sqlite3.connect(
             f"file:{quote(str(path))}?mode=rw",
             uri=True,
@@ -181,7 +199,7 @@ def _connect(path: Path, busy_ms: int) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    with _explained(path):
+    with explained(path):
         connection.execute("PRAGMA synchronous = FULL")
         _refuse_strangers(connection, path)
         _use_wal(connection, path)
@@ -256,8 +274,12 @@ _REMEDIES = {
 
 
 @contextmanager
-def _explained(path: Path) -> Generator[None]:
-    """What SQLite has against the file, as an error that says what to do."""
+def explained(path: Path) -> Generator[None]:
+    """What SQLite has against the file, as an error that says what to do.
+
+    Raises:
+        StoreUnusable: instead of SQLite's own.
+    """
     try:
         yield
     except sqlite3.Error as error:

@@ -73,7 +73,7 @@ def find(tx: Transaction, owner: Owner, task_id: str) -> Task | None:
         row = tx.one(sql.TASK_OWNED, _sayable(task_id), owner.tenant, owner.principal)
     except UnicodeEncodeError:  # an owner's name that can't be stored is nobody's
         raise TaskNotFound from None
-    return None if row is None else rows.owned(owner, row)
+    return None if row is None else rows.owned(owner, row, tx.codec)
 
 
 def by_id(tx: Transaction, task_id: str) -> Task:
@@ -81,7 +81,7 @@ def by_id(tx: Transaction, task_id: str) -> Task:
     row = tx.one(sql.TASK_BY_ID, _sayable(task_id))
     if row is None:
         raise TaskNotFound
-    return rows.task(row)
+    return rows.task(row, tx.codec)
 
 
 def _sayable(task_id: str) -> str:
@@ -93,22 +93,22 @@ def _sayable(task_id: str) -> str:
 
 def by_seq(tx: Transaction, seq: int) -> Task:
     """The task that a run belongs to, without its questions."""
-    return rows.task(tx.one(sql.TASK_BY_SEQ, seq))
+    return rows.task(tx.one(sql.TASK_BY_SEQ, seq), tx.codec)
 
 
 def with_questions(tx: Transaction, task: Task) -> Task:
     """The task as its owner sees it."""
     if task.status is not Status.INPUT_REQUIRED:
         return task
-    return replace(task, inputs=inputs.awaited(questions(tx, task.seq)))
+    return replace(task, inputs=inputs.awaited(questions(tx, task)))
 
 
-def questions(tx: Transaction, seq: int) -> Questions:
-    return rows.questions(tx.all(sql.INPUT_ALL, seq))
+def questions(tx: Transaction, task: Task) -> Questions:
+    return rows.questions(tx.all(sql.INPUT_ALL, task.seq), task, tx.codec)
 
 
-def journal(tx: Transaction, seq: int) -> Journal:
-    return Journal(rows.entries(tx.all(sql.ENTRY_ALL, seq)), questions(tx, seq))
+def journal(tx: Transaction, task: Task) -> Journal:
+    return Journal(rows.entries(tx.all(sql.ENTRY_ALL, task.seq), task, tx.codec), questions(tx, task))
 
 
 def held(tx: Transaction, claim: Claim) -> Task:
@@ -151,14 +151,15 @@ def wake(tx: Transaction, seq: int, now: int) -> bool:
 
 
 def write(tx: Transaction, seq: int, entry: Entry, value: str) -> None:
-    """Put an entry into the journal, with its encoded value, in place of what stands there."""
+    """Put an entry into the journal, with its value as it is stored, in place of what stands there."""
     state, verb = entry.state.value, entry.verb.value
     tx.run(sql.ENTRY_WRITE, seq, entry.place, verb, entry.name, state, value, entry.wake_at)
 
 
-def note(tx: Transaction, seq: int, event: Event) -> None:
+def note(tx: Transaction, task: Task, event: Event) -> None:
     """Add an event to the timeline, and let go what is too old by then."""
-    (position,) = tx.one(sql.EVENT_INSERT, seq, event.at, event.kind.value, event.detail, seq) or (0,)
+    seq, detail = task.seq, tx.codec.encode_note(event.kind, event.detail, task.owner, task.id)
+    (position,) = tx.one(sql.EVENT_INSERT, seq, event.at, event.kind.value, detail, seq) or (0,)
     if position >= KEPT:
         tx.run(sql.EVENT_FORGET, seq, position - KEPT)
 
@@ -168,7 +169,7 @@ def apply(tx: Transaction, task: Task, event: lifecycle.Event, now: int, *, runn
     changed = lifecycle.apply(task, event, now)
     if changed.status.terminal:
         tx.run(sql.RUN_DELETE, task.seq)
-    if not tx.run(sql.TASK_UPDATE, *rows.update_values(changed)):
+    if not tx.run(sql.TASK_UPDATE, *rows.update_values(changed, tx.codec)):
         raise IllegalTransition(f"Task number {task.seq} is already over")
     announce(tx, changed, runnable=runnable, cancel=isinstance(event, lifecycle.RequestCancel))
     return changed

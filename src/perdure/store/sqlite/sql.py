@@ -71,6 +71,12 @@ UPDATE task SET status = ?, message = ?, version = ?, updated_at = ?, ttl_ms = ?
                 result = ?, error = ?
 WHERE seq = ? AND status NOT IN ('completed', 'failed', 'cancelled')"""
 
+# scans: task. Its first rows and its last. Ask each for what tells under which keys values are sealed.
+TASK_SAMPLE: Final = """
+SELECT * FROM (SELECT id, tenant, principal, params FROM task ORDER BY seq LIMIT 4)
+UNION ALL
+SELECT * FROM (SELECT id, tenant, principal, params FROM task ORDER BY seq DESC LIMIT 4)"""
+
 # index: task_unfinished_expiry
 TASK_OVERDUE: Final = f"""
 SELECT {_TASK} FROM task
@@ -279,8 +285,8 @@ ENTRY_ALL: Final = "SELECT place, verb, name, state, value, wake_at FROM entry W
 
 # index: sqlite_autoindex_task_1 (id), then entry's primary key
 ENTRY_NAMED: Final = """
-SELECT place, verb, name, state, value, wake_at FROM entry
-WHERE task_seq = (SELECT seq FROM task WHERE id = ?) AND place = ? AND verb = 'external'"""
+SELECT tenant, principal, place, verb, entry.name, state, value, wake_at FROM task JOIN entry ON task_seq = seq
+WHERE task.id = ? AND place = ? AND verb = 'external'"""
 
 # index: entry's primary key
 ENTRY_AT: Final = """
@@ -317,3 +323,39 @@ EVENT_FORGET: Final = "DELETE FROM event WHERE task_seq = ? AND position <= ?"
 
 # index: event's primary key
 EVENT_DELETE: Final = "DELETE FROM event WHERE task_seq IN (SELECT value FROM json_each(?))"
+
+# -- sealing anew ------------------------------------------------------------------------------------------------------
+# A page of each table, in the order of its primary key: seq, key, id, tenant, principal, and the values.
+
+# index: task's primary key
+RESEAL_TASK: Final = """
+SELECT seq, '', id, tenant, principal, params, result, error, message, idem_digest FROM task
+WHERE seq > ? AND ? = '' ORDER BY seq LIMIT ?"""
+
+# index: input's primary key, then task's primary key
+RESEAL_INPUT: Final = """
+SELECT task_seq, key, id, tenant, principal, request, response FROM input CROSS JOIN task ON seq = task_seq
+WHERE (task_seq, key) > (?, ?) ORDER BY task_seq, key LIMIT ?"""
+
+# index: entry's primary key, then task's primary key
+RESEAL_ENTRY: Final = """
+SELECT task_seq, place, id, tenant, principal, value FROM entry CROSS JOIN task ON seq = task_seq
+WHERE (task_seq, place) > (?, ?) ORDER BY task_seq, place LIMIT ?"""
+
+# index: event's primary key, then task's primary key
+RESEAL_EVENT: Final = """
+SELECT task_seq, position, id, tenant, principal, detail, kind FROM event CROSS JOIN task ON seq = task_seq
+WHERE (task_seq, position) > (?, ?) ORDER BY task_seq, position LIMIT ?"""
+
+# index: task's primary key
+RESEALED_TASK: Final = """
+UPDATE task SET params = ?, result = ?, error = ?, message = ?, idem_digest = ? WHERE seq = ? AND ? = ''"""
+
+# index: input's primary key
+RESEALED_INPUT: Final = "UPDATE input SET request = ?, response = ? WHERE task_seq = ? AND key = ?"
+
+# index: entry's primary key
+RESEALED_ENTRY: Final = "UPDATE entry SET value = ? WHERE task_seq = ? AND place = ?"
+
+# index: event's primary key
+RESEALED_EVENT: Final = "UPDATE event SET detail = ?, kind = ? WHERE task_seq = ? AND position = ?"

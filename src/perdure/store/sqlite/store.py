@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from perdure.domain.errors import StoreUnavailable
+from perdure.domain.errors import StoreUnavailable, StoreUnusable, Unreadable
 from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
     JSON,
@@ -38,9 +38,11 @@ from perdure.domain.timeline import Inspection, Load
 from perdure.store import rows
 from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock, WallClock
-from perdure.store.codec import damaged, decode, decode_object, encode, is_plain, plain
+from perdure.store.codec import decode, decode_object, encode, is_plain, plain
+from perdure.store.reseal import Mark, Page
+from perdure.store.sealing import CLEAR, Codec, check
 
-from . import claims, clients, housekeeping, operators, outsiders, schema, shared, sql, watching, workers
+from . import claims, clients, housekeeping, operators, outsiders, resealing, schema, shared, sql, watching, workers
 from .writer import Transaction, Writer
 
 __all__ = ["SQLiteStore"]
@@ -53,14 +55,17 @@ T = TypeVar("T")
 class SQLiteStore:
     """A `Store` in one SQLite file, named by a URL such as `sqlite:///tasks.db`.
 
-    `max_batch` bounds how many callers share a commit; 1 makes each wait for one of its own.
+    `codec`: how values are stored (`sealing.codec_for`). `max_batch` bounds how many callers share a commit; 1 makes
+    each wait for one of its own.
     """
 
-    def __init__(self, url: str, clock: Clock | None = None, *, max_batch: int = 500) -> None:
+    def __init__(self, url: str, clock: Clock | None = None, *, codec: Codec = CLEAR, max_batch: int = 500) -> None:
         self._path = schema.path_of(url)
         self._clock = clock or WallClock()
         connect = partial(schema.connect_writer, self._path)
-        self._writer = Writer(connect, self._announce, self._intact, max_batch=max_batch)
+        self._codec = codec
+        self._writer = Writer(connect, self._announce, self._intact, codec=codec, max_batch=max_batch)
+        self._exposed = False
         self._fingerprint: schema.Fingerprint | None = None
         self._reader: Transaction | None = None
         self._others = watching.Others(self._writer)
@@ -72,7 +77,14 @@ class SQLiteStore:
         self._fingerprint = None
         await self._writer.open()
         self._fingerprint = schema.fingerprint(self._path)
-        self._reader = Transaction(schema.connect_reader(self._path))
+        self._reader = Transaction(schema.connect_reader(self._path), self._codec)
+        try:
+            with schema.explained(self._path):
+                check(self._reader.all(sql.TASK_SAMPLE), self._codec, str(self._path))
+        except StoreUnusable:
+            await self.close()
+            raise
+        self._warn_if_exposed()
         self._others = watching.Others(self._writer)  # what the last reader was told is no measure for this one
 
     async def close(self) -> None:
@@ -89,7 +101,7 @@ class SQLiteStore:
 
     async def create(self, new: NewTask) -> Task:
         now = self._clock()
-        values = rows.new_values(new, now)
+        values = rows.new_values(new, now, self._codec)
         return await self._writer.submit(lambda tx: clients.create(tx, new, values, now))
 
     async def recall(self, owner: Owner, key: str, digest: str) -> Task | None:
@@ -153,12 +165,12 @@ class SQLiteStore:
         return await self._writer.submit(lambda tx: claims.claim(tx, session_id, demands, limit, self._clock()))
 
     async def journal(self, claim: Claim) -> Journal:
-        return self._read_at_once(lambda reader: shared.journal(reader, claim.seq))
+        return self._read_at_once(lambda reader: shared.journal(reader, claim.task))
 
     async def record(
         self, claim: Claim, entry: Entry, *, wake_in_ms: int | None = None, note: str | None = None
     ) -> Entry:
-        value = _encoded(entry)
+        value = self._stored(entry, claim.task)
         plain(note or "")
         return await self._writer.submit(
             lambda tx: workers.record(tx, claim, entry, value, wake_in_ms, note, self._clock())
@@ -169,9 +181,11 @@ class SQLiteStore:
         await self._writer.submit(lambda tx: workers.report(tx, claim, message, self._clock()))
 
     async def park(self, claim: Claim, waits: Waits) -> Task:
-        requests = {plain(key): encode(asked.request) for key, asked in waits.asked.items()}
-        values = {entry.place: _encoded(entry) for entry, _ in waits.begun}
-        waits = replace(waits, asked={key: _copied(waits.asked[key], text) for key, text in requests.items()})
+        owner, id_, codec = claim.task.owner, claim.task.id, self._codec
+        texts = {plain(key): encode(asked.request) for key, asked in waits.asked.items()}
+        requests = {key: codec.seal(text, owner, id_, "request", key) for key, text in texts.items()}
+        values = {entry.place: self._stored(entry, claim.task) for entry, _ in waits.begun}
+        waits = replace(waits, asked={key: _copied(waits.asked[key], text) for key, text in texts.items()})
         return await self._writer.submit(lambda tx: workers.park(tx, claim, waits, requests, values, self._clock()))
 
     async def finish(self, claim: Claim, outcome: Outcome) -> Task:
@@ -241,7 +255,16 @@ class SQLiteStore:
             lambda tx: housekeeping.purge(tx, limit, linger_ms, tombstone_ms, self._clock())
         )
 
+    async def reseal(self, after: Mark, limit: int) -> Page:
+        return await self._writer.submit(lambda tx: resealing.reseal(tx, after, limit))
+
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _stored(self, entry: Entry, task: Task) -> str:
+        """The entry's value as it is stored; what can't be, value or text, is refused here."""
+        plain(entry.place)
+        plain(entry.name)
+        return self._codec.encode(entry.value, task.owner, task.id, "entry", entry.place)
 
     def _read(self, look: Callable[[Transaction], T]) -> T:
         if self._reader is None:
@@ -252,9 +275,9 @@ class SQLiteStore:
             logger.warning("The task store could not be read: %s", error)
             raise StoreUnavailable from error
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            # The page is sound to SQLite, and yet its row is none of ours: pages have no checksums. Engine and clients
-            # know what to do without a store, and would not with this.
-            raise damaged(repr(error)) from error
+            # The page is sound to SQLite, and yet its row is none of ours: pages have no checksums.
+            logger.critical("The task store was damaged, and has to be restored from a backup: %r", error)
+            raise Unreadable(None, "was damaged") from error
 
     def _read_at_once(self, look: Callable[[Transaction], T]) -> T:
         """The same where a look is several reads that have to agree."""
@@ -264,6 +287,11 @@ class SQLiteStore:
                 return look(reader)
 
         return self._read(in_one)
+
+    def _warn_if_exposed(self) -> None:
+        if not self._exposed and schema.is_exposed(self._path):
+            self._exposed = True  # said once, however often the store is opened
+            logger.warning("%s may be read by every user of this machine: chmod o-r it and its -wal", self._path)
 
     def _intact(self) -> bool:
         return self._fingerprint in (None, schema.fingerprint(self._path))
@@ -278,13 +306,6 @@ def _snapshot(reader: Transaction) -> Generator[None]:
     with reader.connection:
         reader.run("BEGIN")
         yield
-
-
-def _encoded(entry: Entry) -> str:
-    """The entry's value as it is stored; what can't be, value or text, is refused here."""
-    plain(entry.place)
-    plain(entry.name)
-    return encode(entry.value)
 
 
 def _copied(asked: Asked, request: str) -> Asked:

@@ -1,7 +1,7 @@
 """What a worker writes under its fence: entries of the journal, messages, waits, outcomes (see `shared`).
 
-Each verb looks at the fence first, and raises `LeaseLost` before it has written anything. Values come encoded where
-they are sure to be stored, so that one that can't be fails before the queue.
+Each verb looks at the fence first, and raises `LeaseLost` before it has written anything. Values come as they are
+stored where they are sure to be, so that one that can't be fails before the queue.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ def record(
     tx: Transaction, claim: Claim, entry: Entry, value: str, wake_in_ms: int | None, note: str | None, now: int
 ) -> Entry:
     shared.hold(tx, claim)
-    if (known := repeated(entry, _recorded(tx, claim.seq, entry))) is not None:
+    if (known := repeated(entry, _recorded(tx, claim.task, entry))) is not None:
         return known
     timed = waiting.timed(entry, wake_in_ms, now)
     shared.write(tx, claim.seq, timed, value)
     if timed.minds_cancel:
         tx.run(sql.RUN_MIND, claim.seq)
     if note is not None:
-        shared.note(tx, claim.seq, Event(now, EventKind.STEP_RETRY, note))
+        shared.note(tx, claim.task, Event(now, EventKind.STEP_RETRY, note))
     return timed
 
 
-def _recorded(tx: Transaction, seq: int, entry: Entry) -> Entry | None:
+def _recorded(tx: Transaction, task: Task, entry: Entry) -> Entry | None:
     """What is there in the place of `entry`, where that matters."""
-    return _entries(tx, seq, {entry.place}).get(entry.place) if entry.retrying else None
+    return _entries(tx, task, {entry.place}).get(entry.place) if entry.retrying else None
 
 
 def report(tx: Transaction, claim: Claim, message: str, now: int) -> None:
@@ -49,13 +49,13 @@ def report(tx: Transaction, claim: Claim, message: str, now: int) -> None:
 def park(
     tx: Transaction, claim: Claim, waits: Waits, requests: Mapping[str, str], values: Mapping[str, str], now: int
 ) -> Task:
-    """`requests` are the questions that are asked, encoded, by key; `values` those of the entries, by place."""
+    """`requests` are the questions that are asked, by key, and `values` those of the entries, by place; as stored."""
     task = shared.held(tx, claim)
-    before = shared.questions(tx, claim.seq)
+    before = shared.questions(tx, task)
     asked, begun = inputs.admit(before, waits.asked, now), waiting.begun(waits, now)
     turned = inputs.turned({**before, **asked}, waits.asked)
     questions = {**before, **asked, **turned}
-    journal = Journal({**_entries(tx, claim.seq, waits.places), **begun}, questions)
+    journal = Journal({**_entries(tx, task, waits.places), **begun}, questions)
     due_at = waiting.due_at(waits, journal, now, cancelled=task.cancel_requested)
     ready = due_at is not None and not policy.is_timer(due_at)
     event = lifecycle.on_park(task, inputs.awaited(questions), ready=ready, minded=waits.minds_cancel)
@@ -74,9 +74,9 @@ def park(
     return task
 
 
-def _entries(tx: Transaction, seq: int, places: Collection[str]) -> dict[str, Entry]:
+def _entries(tx: Transaction, task: Task, places: Collection[str]) -> dict[str, Entry]:
     """Those that are waited for, of what may be thousands."""
-    return rows.entries(tx.all(sql.ENTRY_AT, seq, encode([*places]))) if places else {}
+    return rows.entries(tx.all(sql.ENTRY_AT, task.seq, encode([*places])), task, tx.codec) if places else {}
 
 
 def _ask(tx: Transaction, seq: int, asked: Questions, first: int, requests: Mapping[str, str]) -> None:
@@ -102,17 +102,17 @@ def retry(tx: Transaction, claim: Claim, delay_ms: int, note: str, failed: Colle
         return shared.apply(tx, task, end, now)
     tx.run(sql.RUN_FREE, now + delay_ms, 1, 0, claim.seq)
     if failed:
-        _undo(tx, claim.seq, failed)
-    shared.note(tx, claim.seq, Event(now, EventKind.RETRY, note))
+        _undo(tx, task, failed)
+    shared.note(tx, task, Event(now, EventKind.RETRY, note))
     if task.cancel_requested and shared.wake(tx, claim.seq, now):
         shared.announce(tx, task, runnable=True)
     return task
 
 
-def _undo(tx: Transaction, seq: int, failed: Collection[str]) -> None:
+def _undo(tx: Transaction, task: Task, failed: Collection[str]) -> None:
     """Forget the steps that failed and what came after them; what was answered stays answered."""
-    places = {place for (place,) in tx.all(sql.ENTRY_PLACES, seq)}
-    places |= {question.place for question in shared.questions(tx, seq).values() if question.place is not None}
+    places = {place for (place,) in tx.all(sql.ENTRY_PLACES, task.seq)}
+    places |= {question.place for question in shared.questions(tx, task).values() if question.place is not None}
     gone: list[JSON] = [*frozenset[str]().union(*(undone(places, place) for place in failed))]
-    tx.run(sql.ENTRY_UNDO, seq, encode(gone))
-    tx.run(sql.INPUT_UNPLACE, seq, encode(gone))
+    tx.run(sql.ENTRY_UNDO, task.seq, encode(gone))
+    tx.run(sql.INPUT_UNPLACE, task.seq, encode(gone))

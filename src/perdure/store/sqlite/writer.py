@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 
 from perdure.domain.errors import NotStorable, PerdureError, StoreUnavailable
 from perdure.domain.model import Change
+from perdure.store.sealing import CLEAR, Codec
 
 __all__ = ["Operation", "Transaction", "Writer"]
 
@@ -42,9 +43,13 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 @dataclass(slots=True)
 class Transaction:
-    """What an operation works with: a connection inside a transaction, and the changes to announce after the commit."""
+    """What an operation works with: a connection inside a transaction, how values are stored, and what to announce.
+
+    `changes` are announced after the commit.
+    """
 
     connection: sqlite3.Connection
+    codec: Codec = CLEAR
     changes: list[Change] = field(default_factory=list[Change])
 
     def all(self, sql: str, *values: object) -> list[Any]:
@@ -95,7 +100,7 @@ class Writer:
     `intact` says whether the file at the path is still the one that is written: a commit into a file that was deleted
     succeeds, and nobody else would ever see it. `max_batch` bounds a transaction, so that the first caller of a burst
     does not wait for the last; `max_pending` bounds the queue, past which callers hear `StoreUnavailable` at once
-    instead of waiting without end.
+    instead of waiting without end. `codec`: for `Transaction`.
     """
 
     def __init__(
@@ -104,12 +109,14 @@ class Writer:
         announce: Callable[[Change], None],
         intact: Callable[[], bool] = lambda: True,
         *,
+        codec: Codec = CLEAR,
         max_batch: int = 500,
         max_pending: int = 20_000,
     ) -> None:
         self._connect = connect
         self._announce = announce
         self._intact = intact
+        self._codec = codec
         self._max_batch = max_batch
         self._max_pending = max_pending
         self._gathered: list[_Job] = []
@@ -207,7 +214,7 @@ class Writer:
             return connection, [_Done(job, error=StoreUnavailable("The task store's file is gone")) for job in batch]
         try:
             connection = connection or self._connect()
-            return connection, _commit(connection, batch)
+            return connection, _commit(connection, batch, self._codec)
         except Exception as error:
             logger.critical("The task store's connection broke; it will be opened anew", exc_info=True)
             _close(connection)
@@ -247,14 +254,14 @@ def _data_version(connection: sqlite3.Connection | None) -> int | None:
         return None
 
 
-def _commit(connection: sqlite3.Connection, batch: list[_Job]) -> list[_Done]:
+def _commit(connection: sqlite3.Connection, batch: list[_Job], codec: Codec) -> list[_Done]:
     try:
         try:
-            return _transaction(connection, batch, _attempt)
+            return _transaction(connection, batch, codec, _attempt)
         except _LeftHalf:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            return _transaction(connection, batch, _attempt_alone)
+            return _transaction(connection, batch, codec, _attempt_alone)
     except sqlite3.Error as error:
         # A full disk or an I/O error may end the whole transaction, at a statement or at the commit: nobody's write
         # happened.
@@ -265,21 +272,21 @@ def _commit(connection: sqlite3.Connection, batch: list[_Job]) -> list[_Done]:
 
 
 def _transaction(
-    connection: sqlite3.Connection, batch: list[_Job], attempt: Callable[[sqlite3.Connection, _Job], _Done]
+    connection: sqlite3.Connection, batch: list[_Job], codec: Codec, attempt: Callable[[Transaction, _Job], _Done]
 ) -> list[_Done]:
     connection.execute("BEGIN IMMEDIATE")
-    done = [attempt(connection, job) for job in batch]
+    done = [attempt(Transaction(connection, codec), job) for job in batch]
     connection.execute("COMMIT")
     return done
 
 
-def _attempt(connection: sqlite3.Connection, job: _Job) -> _Done:
+def _attempt(transaction: Transaction, job: _Job) -> _Done:
     """Run an operation that, if it fails at all, fails before it has written.
 
     Raises:
         _LeftHalf: it did not.
     """
-    transaction, before = Transaction(connection), connection.total_changes
+    connection, before = transaction.connection, transaction.connection.total_changes
     try:
         result = job.operation(transaction)
     except Exception as error:  # the operation's boundary, as in `_attempt_alone`
@@ -289,9 +296,9 @@ def _attempt(connection: sqlite3.Connection, job: _Job) -> _Done:
     return _Done(job, result, changes=transaction.changes)
 
 
-def _attempt_alone(connection: sqlite3.Connection, job: _Job) -> _Done:
+def _attempt_alone(transaction: Transaction, job: _Job) -> _Done:
     """Run an operation in a savepoint, whatever it does."""
-    transaction = Transaction(connection)
+    connection = transaction.connection
     connection.execute("SAVEPOINT operation")
     try:
         result = job.operation(transaction)

@@ -1,0 +1,68 @@
+"""Sealing what is stored anew, a page at a time (`perdure.store.reseal`).
+
+A page is read without a lock, and most often there is nothing to do. What is to be replaced is then locked as far as
+nobody is using it; what somebody is, waits for another pass. A statement replaces only what still is as it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from perdure.domain.model import Owner
+from perdure.store.reseal import Mark, Page, Table, ends, renewed
+
+from . import sql_resealing as sql
+from .access import Access
+from .jobs import Done
+
+__all__ = ["reseal"]
+
+_STATEMENTS: Final = {
+    Table.TASK: (sql.RESEAL_TASK, sql.RESEALED_TASK),
+    Table.INPUT: (sql.RESEAL_INPUT, sql.RESEALED_INPUT),
+    Table.ENTRY: (sql.RESEAL_ENTRY, sql.RESEALED_ENTRY),
+    Table.EVENT: (sql.RESEAL_EVENT, sql.RESEALED_EVENT),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is to be replaced: the columns of the statement, the first of which is the task; and how many are new."""
+
+    columns: tuple[Any, ...]
+    count: int
+
+
+async def reseal(access: Access, after: Mark, limit: int) -> Done:
+    look, write = _STATEMENTS[after.table]
+    key = () if after.table is Table.TASK else (after.key,)
+    async with access.reading():
+        found = await access.connection.fetch(look, after.seq, limit, *key)
+        seqs = [*{row[0] for row in found}]
+        owners = {row[0]: row for row in await access.connection.fetch(sql.RESEAL_OWNERS, seqs)} if seqs else {}
+    stale, unreadable = list[_Row](), list[str]()
+    for seq, key_, before, *values in found:
+        if seq in owners:  # else it was purged in between
+            _, id_, tenant, principal = owners[seq]
+            row = renewed(after.table, Owner(tenant, principal), id_, key_, values, access.codec)
+            unreadable += row.unreadable
+            if row.count:
+                stale.append(_Row((seq, key_, before, *row.values), row.count))
+    written = await _replace(access, write, stale) if stale else 0
+    last = (found[-1][0], found[-1][1]) if found else None
+    left = sum(row.count for row in stale) - written
+    return Done(Page(ends(after, last, len(found) == limit), written, left, tuple(unreadable)))
+
+
+async def _replace(access: Access, write: str, stale: Sequence[_Row]) -> int:
+    """Replace what nobody else is using; how many values."""
+    seqs = [*{row.columns[0] for row in stale}]
+    async with access.writing():
+        runs = [seq for (seq,) in await access.connection.fetch(sql.RESEAL_RUNS, seqs)]
+        mine = {seq for (seq,) in await access.connection.fetch(sql.RESEAL_TASKS, seqs, runs)}
+        rows = [row for row in stale if row.columns[0] in mine]
+        if rows:
+            await access.connection.execute(write, *map(list, zip(*(row.columns for row in rows), strict=True)))
+    return sum(row.count for row in rows)

@@ -1,0 +1,59 @@
+"""A server's keys, from the first to the next, as its operators have it: real processes, with a task that goes on."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from tests.acceptance.support import REPORT_SERVER, ROOT, attended, running, start, store_url
+from tests.acceptance.test_report_server import APPROVED
+from tests.acceptance.workers import PERDURE
+from tests.store.sealed import NEW, OLD, Place
+
+CANARY = "xyzzy-plugh"
+QUESTION = "Approve the generated report outline?"
+
+
+async def rekeyed(folder: Path, keys: str) -> str:
+    """What `perdure rekey` says."""
+    process = await asyncio.create_subprocess_exec(
+        PERDURE,
+        "rekey",
+        store_url(folder),
+        cwd=ROOT,
+        env={**os.environ, "PERDURE_KEYS": keys},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output
+    return output.decode()
+
+
+async def test_a_task_outlives_a_change_of_keys_and_its_store_never_tells_what_it_is_about(tmp_path: Path) -> None:
+    place = Place(store_url(tmp_path))
+    server = await start(REPORT_SERVER, tmp_path, env={"PERDURE_KEYS": OLD})
+    async with attended(server) as (_, client):
+        task_id = await client.start("generate_report", {"size": CANARY})
+        await client.until(task_id, "input_required")
+        stored = await place.everything()
+        await server.kill()
+    for text in (CANARY, QUESTION, "Outlook", "The outline is ready."):
+        assert text.encode() not in stored + await place.everything()
+
+    async with running(REPORT_SERVER, tmp_path, env={"PERDURE_KEYS": f"{NEW},{OLD}"}) as (_, client):
+        assert "no other key is needed any more" in await rekeyed(tmp_path, f"{NEW},{OLD}")
+        await client.update(task_id, APPROVED)
+        done = await client.until(task_id, "completed")
+
+    keys = tmp_path / "keys"
+    keys.touch(0o600)
+    keys.write_text(NEW)
+    async with running(REPORT_SERVER, tmp_path, env={"PERDURE_KEYS_FILE": str(keys)}) as (_, client):
+        assert await client.until(task_id, "completed") == done
+        assert done["result"]["structuredContent"] == {"size": CANARY, "approved": True}
+    assert CANARY.encode() not in await place.everything()
+
+    refused = await start(REPORT_SERVER, tmp_path)
+    assert await refused.process.wait() == 1
+    (line,) = refused.output.read_text().splitlines()
+    assert "has tasks that were sealed under the key 'new', and it is not among the keys here" in line

@@ -1,0 +1,116 @@
+"""What a task has on record can't be opened here: it is put off, and nothing else is, whatever its code makes of it."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from perdure.domain.errors import PerdureError, Unreadable
+from perdure.domain.model import JSON, JSONObject, Outcome, Status
+from perdure.domain.timeline import EventKind
+from perdure.engine.run import Run
+from perdure.engine.steps import Step, step
+from perdure.store.base import PUT_OFF
+from tests.engine.rigged import Rigged
+from tests.engine.subscribing import Hands, listening, seen
+from tests.engine.support import Stage, Work, ask, done, ended, handlers, question, serving
+from tests.store.support import ADA, DONE, VirtualClock, new_task, running
+from tests.support import PATIENCE, eventually
+
+LACKING = Unreadable("k2", "can't be opened")
+
+
+async def does(run: Run) -> JSON:
+    async def call() -> int:
+        return 7
+
+    return await step(run, Step("does", call))
+
+
+async def once(run: Run, params: JSONObject) -> Outcome:
+    return done(str(await does(run)))
+
+
+async def swallows(run: Run, params: JSONObject) -> Outcome:
+    with contextlib.suppress(PerdureError):
+        await does(run)
+    return done("without it")
+
+
+@pytest.mark.parametrize("work", [once, swallows])
+async def test_a_run_whose_journal_can_not_be_opened_is_put_off(
+    rigged: Rigged, clock: VirtualClock, work: Work
+) -> None:
+    stage = Stage(rigged, work)
+    rigged.fail("journal", 1, LACKING)
+    assert (await stage.run()).status is Status.WORKING
+    clock.advance(PUT_OFF - 1)
+    assert not await stage.is_due()
+    clock.advance(1)
+    assert (await stage.run()).status is Status.COMPLETED
+    assert await stage.events() == [(EventKind.RETRY, str(LACKING))]
+
+
+@pytest.mark.parametrize("verb", ["park", "finish"])
+async def test_so_is_one_whose_end_can_not_be_written_for_it(rigged: Rigged, clock: VirtualClock, verb: str) -> None:
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        if verb == "park":
+            await ask(run, name=question("Your name?"))
+        return done()
+
+    stage = Stage(rigged, work)
+    rigged.fail(verb, 1, LACKING)
+    assert (await stage.run()).status is Status.WORKING
+    clock.advance(PUT_OFF)
+    assert (await stage.run()).status is (Status.INPUT_REQUIRED if verb == "park" else Status.COMPLETED)
+
+
+async def test_a_worker_runs_the_others_meanwhile(rigged: Rigged, clock: VirtualClock) -> None:
+    bad = await rigged.create(new_task())
+    rigged.fail("journal", 1, LACKING)
+    async with serving(rigged, handlers(report=once), concurrency=1):
+
+        async def put_off() -> bool:
+            return bool((await rigged.inspect(bad.id)).events)
+
+        await eventually(put_off, "it was not put off")
+        for _ in range(3):
+            assert (await ended(rigged, await rigged.create(new_task()))).status is Status.COMPLETED
+        assert (await rigged.get(ADA, bad.id)).status is Status.WORKING
+        clock.advance(PUT_OFF)
+        assert (await ended(rigged, bad)).status is Status.COMPLETED
+
+
+async def test_a_run_whose_task_has_ended_is_stopped_though_nobody_here_can_read_how(rigged: Rigged) -> None:
+    """Another process has found that its ttl ran out, and sealed the error under a key that this one lacks."""
+    stopped = asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        if run.claim.task.ttl_ms is not None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+        return done()
+
+    await rigged.create(new_task(ttl_ms=1_000))
+    rigged.fail("get", 1, LACKING)
+    async with serving(rigged, handlers(report=work), lease_ms=60):
+        async with asyncio.timeout(PATIENCE):
+            await stopped.wait()
+        assert (await ended(rigged, await rigged.create(new_task()))).status is Status.COMPLETED
+
+
+async def test_whoever_listens_to_it_hears_that_it_is_over_and_goes_on_with_the_others(rigged: Rigged) -> None:
+    bad, good = await running(rigged), await running(rigged)
+    async with listening(rigged, clock=Hands()) as snapshots:
+        subscription = await snapshots.subscribe(ADA, [bad.task.id, good.task.id])
+        for _ in range(2):
+            await seen(subscription)
+        rigged.fail("get", 1, LACKING)
+        await rigged.finish(bad, DONE)
+        await eventually(lambda: bad.task.id not in subscription.open, "nobody noticed")
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(seen(subscription))
+            await rigged.finish(good, DONE)
+        assert reading.result().id == good.task.id

@@ -1,0 +1,227 @@
+"""The keys of the environment: what `serve`, `worker` and `inspect` make of them, and that nobody sees one."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from perdure import KeyRing, Tasks
+from perdure.domain import lifecycle
+from perdure.domain.errors import ConfigurationError, StoreUnusable
+from perdure.domain.model import Completed, Failed, Failure, Outcome
+from perdure.ops import keys, stores
+from perdure.ops.cli import main
+from perdure.store.base import Store
+from perdure.store.memory import MemoryStore
+from tests.ops.test_look import filled, in_the_middle, lines_of, minted, printed
+from tests.store.sealed import NEW, OLD, OTHER
+from tests.store.support import new_task, running
+
+APP = """\
+from perdure import KeyRing, Tasks
+tasks = Tasks("sqlite:///{folder}/tasks.db"{keys})
+mcp = tasks.server("app")
+
+@tasks.tool()
+async def report() -> None: ...
+"""
+MATERIAL = OLD.partition(":")[2]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a program that is loaded comes first on it
+    return monkeypatch
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'tasks.db'}"
+
+
+def test_the_keys_are_in_the_environment_or_in_a_file_that_it_names(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.touch(0o600)
+    file.write_text(f"# of 2026\n{NEW}\n{OLD}\n")
+    for environment in ({"PERDURE_KEYS": f"{NEW},{OLD}"}, {"PERDURE_KEYS_FILE": str(file)}):
+        ring = keys.from_environment(environment)
+        assert ring is not None
+        assert ring.ids == ("new", "old")
+    for nothing in ({}, {"PERDURE_KEYS": ""}, {"PERDURE_KEYS": "", "PERDURE_KEYS_FILE": ""}):
+        assert keys.from_environment(nothing) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"PERDURE_KEYS": MATERIAL}, "PERDURE_KEYS: key number 1 is none: write ID:KEY"),
+        ({"PERDURE_KEYS": f"{NEW},old:{MATERIAL}x"}, "PERDURE_KEYS: the key 'old' is none"),
+        ({"PERDURE_KEYS": "# nothing"}, "PERDURE_KEYS: there is no key"),
+        ({"PERDURE_KEYS_FILE": "/nowhere/keys"}, "PERDURE_KEYS_FILE: /nowhere/keys can't be read: No such file"),
+        ({"PERDURE_KEYS_FILE": "{folder}"}, "PERDURE_KEYS_FILE: {folder} can't be read: Is a directory"),
+        ({"PERDURE_KEYS_FILE": "{folder}/broken"}, "PERDURE_KEYS_FILE: {folder}/broken is no text"),
+        ({"PERDURE_KEYS": OLD, "PERDURE_KEYS_FILE": "x"}, "there are both PERDURE_KEYS and PERDURE_KEYS_FILE in the"),
+    ],
+)
+def test_what_is_no_key_is_refused_in_a_line_that_shows_none(
+    environment: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "broken").write_bytes(b"\xff" + MATERIAL.encode())
+    named = {name: value.replace("{folder}", str(tmp_path)) for name, value in environment.items()}
+    with pytest.raises(ConfigurationError) as caught:
+        keys.from_environment(named)
+    assert str(caught.value).startswith(said.replace("{folder}", str(tmp_path)))
+    assert "\n" not in str(caught.value)
+    assert MATERIAL[:8] not in repr(caught.value)
+    assert caught.value.__cause__ is None
+    assert not isinstance(caught.value.__context__, UnicodeError)  # it would quote the file
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o600, False)])
+def test_a_file_of_keys_that_all_may_read_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warned: bool
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text(OLD)
+    file.chmod(mode)
+    assert keys.from_environment({"PERDURE_KEYS_FILE": str(file)}) is not None
+    assert (f"{file} may be read by every user of this machine" in caplog.text) is warned
+
+
+# -- the commands ------------------------------------------------------------------------------------------------------
+
+
+def command(folder: Path, *arguments: str, in_code: str = "") -> Result:
+    """A command about a program that can't start because its store is sealed under another key, or can."""
+    program = folder / f"program_{folder.name.replace('-', '_')}.py"
+    program.write_text(APP.format(folder=folder, keys=in_code))
+    return CliRunner().invoke(main, [arguments[0], f"{program}:mcp", *arguments[1:]])
+
+
+def seal(url: str, *ring: str) -> None:
+    async def create() -> None:
+        store = stores.open_store(url, keys=KeyRing(*ring))
+        await store.open()
+        await store.create(new_task())
+        await store.close()
+
+    anyio.run(create)
+
+
+@pytest.mark.parametrize("said", ["serve", "worker"])
+@pytest.mark.parametrize("given", [None, NEW, OTHER])
+def test_a_sealed_store_is_refused_without_its_key_in_a_line_that_names_it(
+    tmp_path: Path, url: str, environment: pytest.MonkeyPatch, said: str, given: str | None
+) -> None:
+    seal(url, OLD)
+    if given is not None:
+        environment.setenv("PERDURE_KEYS", given)
+    done = command(tmp_path, said)
+    assert done.exit_code == 1
+    (line,) = done.output.splitlines()
+    assert "has tasks that were sealed under the key 'old'" in line
+    assert MATERIAL not in line
+
+
+@pytest.mark.parametrize("said", ["serve", "worker"])
+def test_keys_that_are_none_are_refused_before_anything_is_opened(
+    tmp_path: Path, environment: pytest.MonkeyPatch, said: str
+) -> None:
+    environment.setenv("PERDURE_KEYS", MATERIAL)
+    done = command(tmp_path, said)
+    assert (done.exit_code, done.output.partition(" write")[0]) == (
+        1,
+        "perdure: PERDURE_KEYS: key number 1 is none:",
+    )
+    assert not (tmp_path / "tasks.db").exists()
+
+
+def test_keys_are_no_option_of_any_command() -> None:
+    for each in main.commands.values():
+        assert not [param for param in each.params if "key" in (param.name or "") and param.name != "new_key"]
+
+
+# -- Tasks -------------------------------------------------------------------------------------------------------------
+
+
+async def opens(tasks: Tasks) -> None:
+    async with tasks.connected():
+        pass
+
+
+async def test_tasks_take_keys_and_the_environment_s_go_before_them(url: str) -> None:
+    tasks = Tasks(url, keys=KeyRing(OLD))
+    async with tasks.connected():
+        await tasks.assembly.runtime.store.create(new_task())
+    with pytest.raises(StoreUnusable, match="sealed under the key 'old'"):
+        await opens(Tasks(url))
+    tasks.configure(keys=KeyRing(NEW))
+    with pytest.raises(StoreUnusable, match="sealed under the key 'old'"):
+        await opens(tasks)
+    tasks.configure(keys=KeyRing(NEW, OLD))
+    await opens(tasks)
+
+
+async def test_a_store_that_is_named_later_is_sealed_under_the_same_keys(url: str, tmp_path: Path) -> None:
+    tasks = Tasks("sqlite:////nowhere/tasks.db", keys=KeyRing(OLD))
+    tasks.configure(store=url)
+    async with tasks.connected():
+        await tasks.assembly.runtime.store.create(new_task())
+    with pytest.raises(StoreUnusable, match="sealed under the key 'old'"):
+        await opens(Tasks(url))
+
+
+def test_a_store_of_ones_own_seals_by_itself() -> None:
+    with pytest.raises(ConfigurationError, match="keys are for a store that is named by a URL"):
+        Tasks(MemoryStore(), keys=KeyRing(OLD))
+    with pytest.raises(ConfigurationError, match="keys are for a store that is named by a URL"):
+        Tasks(MemoryStore()).configure(keys=KeyRing(OLD))
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_is_shown_without_any_key(url: str) -> None:
+    task_id = filled(url, in_the_middle, KeyRing(OLD))
+    found = json.loads(printed("inspect", task_id, "--store", url, "--json"))
+    assert (found["status"], found["tool_error"], found["error"]) == ("input_required", False, None)
+    assert len(lines_of(found)) == 5
+    assert [(each["kind"], each["detail"]) for each in found["timeline"]] == [("retry", "(sealed)")]
+    assert "attempt failed: (sealed)" in printed("inspect", task_id, "--store", url)
+    printed("status", "--store", url)
+
+
+def test_with_its_keys_it_is_shown_as_ever(url: str, environment: pytest.MonkeyPatch) -> None:
+    task_id = filled(url, in_the_middle, KeyRing(OLD))
+    environment.setenv("PERDURE_KEYS", OLD)
+    found = json.loads(printed("inspect", task_id, "--store", url, "--json"))
+    assert [(each["kind"], each["detail"]) for each in found["timeline"]] == [("retry", "ConnectionError: refused")]
+    environment.setenv("PERDURE_KEYS", NEW)
+    assert "sealed under the key 'old'" in CliRunner().invoke(main, ["inspect", task_id, "--store", url]).output
+
+
+@pytest.mark.parametrize(
+    ("outcome", "as_json", "line"),
+    [
+        (Completed({"isError": True}), {"tool_error": None, "error": None}, "status    completed"),
+        (
+            Failed(Failure(lifecycle.INTERNAL_ERROR, "Internal error")),
+            {"tool_error": False, "error": {"code": None, "message": None}},
+            "error     sealed",
+        ),
+    ],
+)
+def test_how_a_task_ended_is_sealed_too(url: str, outcome: Outcome, as_json: dict[str, Any], line: str) -> None:
+    async def end(store: Store) -> str:
+        claim = await running(store, minted())
+        await store.finish(claim, outcome)
+        return claim.task.id
+
+    task_id = filled(url, end, KeyRing(OLD))
+    found = json.loads(printed("inspect", task_id, "--store", url, "--json"))
+    assert {name: found[name] for name in as_json} == as_json
+    assert line in printed("inspect", task_id, "--store", url).splitlines()
