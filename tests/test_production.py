@@ -41,9 +41,12 @@ async def test_one_role_owns_the_tables_and_another_works_with_them(roles: Clust
     roles.sql("SET ROLE perdure; INSERT INTO perdure.later (at) VALUES (1); DELETE FROM perdure.later", "perdure")
 
 
-def test_the_index_that_may_be_made_before_is_the_one_that_a_migration_would_make() -> None:
-    (statement,) = schema.MIGRATIONS[1].statements
-    assert statement.endswith(INDEX.strip().replace(" CONCURRENTLY", ""))
+def test_the_indexes_that_may_be_made_before_are_those_that_migrations_would_make() -> None:
+    made = [statement for migration in schema.MIGRATIONS[1:] for statement in migration.statements]
+    shown = INDEX.strip().replace(" CONCURRENTLY", "").removesuffix(";").split(";\n")
+    assert len(made) == len(shown)
+    for statement, index in zip(made, shown, strict=True):
+        assert statement.removesuffix(";").endswith(index)
 
 
 async def test_a_role_that_watches_sees_what_others_do_and_can_end_it(roles: Cluster) -> None:

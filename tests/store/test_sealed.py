@@ -21,6 +21,7 @@ from tests.store.support import (
     VirtualClock,
     asks,
     elsewhere,
+    external,
     hire,
     new_task,
     parked,
@@ -267,8 +268,21 @@ async def test_what_one_task_has_on_record_is_no_other_s_concern(place: Place, s
     with pytest.raises(Unreadable):
         await store.record(claims[0], again)
     assert (await store.record(claims[1], again)).value == 2
+
+
+async def test_external_work_that_can_not_be_opened_is_told_from_work_that_there_is_none_of(
+    place: Place, store: SealedStore
+) -> None:
+    """Whoever reports it has to come again, rather than to believe that nobody waits."""
+    claims = [await running(store) for _ in range(2)]
+    for claim in claims:
+        await store.record(claim, external())
+    await place.rows("UPDATE perdure.entry SET value = '~1.old.AAAA' WHERE task_seq = 1")
     with pytest.raises(Unreadable):
         await store.settle(claims[0].task.id, "0", TOKEN, EntryState.DONE, None)
+    with pytest.raises(Unreadable):
+        await store.tell(claims[0].task.id, "0", TOKEN, "half way")
+    await store.settle(claims[1].task.id, "0", TOKEN, EntryState.DONE, None)
 
 
 # -- other keys --------------------------------------------------------------------------------------------------------

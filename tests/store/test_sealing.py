@@ -140,10 +140,17 @@ def test_what_no_store_takes_is_refused_with_keys_too(held: Codec) -> None:
         held.encode_note(EventKind.SETTLED, "\ud800", ADA, ID)
 
 
-def test_text_that_is_no_json_and_was_not_sealed_is_an_error_of_its_own() -> None:
-    for held in (CLEAR, OLDER):
-        with pytest.raises(ValueError, match="Expecting value"):
-            held.decode("no json", ADA, ID, "result")
+def test_text_that_is_no_json_and_was_not_sealed_was_damaged(caplog: pytest.LogCaptureFixture) -> None:
+    for held in (codec_for(None), codec_for(KeyRing(OLD))):
+        caplog.clear()
+        for _ in range(2):
+            with pytest.raises(Unreadable, match="was damaged") as caught:
+                held.decode("no json", ADA, ID, "result")
+            assert caught.value.key_id is None
+        with pytest.raises(Unreadable, match="was damaged"):
+            held.decode_object("[1]", ADA, ID, "error")
+        assert [record.levelname for record in caplog.records] == ["CRITICAL"] * 2
+    assert (BLIND.decode("no json", ADA, ID, "result"), BLIND.decode_object("[1]", ADA, ID, "params")) == ({}, {})
 
 
 def test_whoever_needs_nothing_that_is_sealed_passes_it_over() -> None:

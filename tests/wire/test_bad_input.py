@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perdure import Limits
 from tests.support import eventually
 from tests.wire import checker
 from tests.wire.envelopes import EVERYTHING, JSON, NOTHING, TASKS, Headers, envelope, headers, meta
@@ -22,6 +23,8 @@ from tests.wire.tools import Tools
 METHODS = ["tasks/get", "tasks/update", "tasks/cancel"]
 UNKNOWN = "tsk_" + "a" * 32
 LONE = "\ud800"
+PATIENT = Limits(polls_per_second=1_000_000)
+"""One task is asked for again and again."""
 ERRORS = {-32700, -32600, -32601, -32602, -32020, -32021, -32022}
 
 
@@ -60,7 +63,7 @@ class Arena:
 @pytest.fixture(scope="module")
 async def arena(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Arena]:
     tools = Tools()
-    async with stage(tmp_path_factory.mktemp("arena"), tools.declare) as up:
+    async with stage(tmp_path_factory.mktemp("arena"), tools.declare, limits=PATIENT) as up:
 
         @up.mcp.tool()
         def plain(value: Any = None) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from perdure.domain import policy
-from perdure.domain.errors import Unreadable
 from perdure.domain.inputs import Questions
 from perdure.domain.journal import Entry, EntryState, Verb
 from perdure.domain.model import (
@@ -113,7 +112,7 @@ def owned(owner: Owner, row: Any, codec: Codec) -> Task:
         poll_ms,
         bool(cancel_requested),
         None if result is None else codec.decode_object(result, owner, id_, "result"),
-        None if error is None else _failure(codec.decode_object(error, owner, id_, "error")),
+        None if error is None else _failure(error, owner, id_, codec),
     )
 
 
@@ -240,8 +239,9 @@ def stored_end(of: Task, codec: Codec) -> tuple[str | None, str | None]:
     return result, codec.encode(kept, owner, id_, "error")
 
 
-def _failure(stored: JSONObject) -> Failure:
+def _failure(text: str, owner: Owner, id_: str, codec: Codec) -> Failure:
+    stored = codec.decode_object(text, owner, id_, "error")
     try:
         return Failure(cast("int", stored["code"]), cast("str", stored["message"]), stored["data"])
     except KeyError as error:
-        raise Unreadable(None, "was damaged, and has to be restored from a backup") from error
+        raise codec.damaged(error, id_, "error") from error

@@ -91,7 +91,7 @@ class Codec:
             return codec.decode(text)
         except UNREADABLE as error:
             self._open(text, owner, id, *what)
-            raise self._damaged(error, id, *what) from error
+            raise self.damaged(error, id, *what) from error
 
     def decode_object(self, text: str, owner: Owner, id: str, *what: str) -> JSONObject:
         """The same for a value that is known to be an object."""
@@ -99,7 +99,7 @@ class Codec:
             return codec.decode_object(text)  # not by `decode`: each poll of a task that is over comes by here
         except UNREADABLE as error:
             self._open(text, owner, id, *what)
-            raise self._damaged(error, id, *what) from error
+            raise self.damaged(error, id, *what) from error
 
     def seal(self, text: str, owner: Owner, id: str, *what: str) -> str:
         """What `codec.encode` made of a value, as it is stored."""
@@ -161,7 +161,7 @@ class Codec:
             self._say(logging.ERROR, error, id, *what)
             raise
 
-    def _damaged(self, error: Exception, id: str, *what: str) -> Unreadable:
+    def damaged(self, error: Exception, id: str, *what: str) -> Unreadable:
         """What is to be raised where there is what no store has written. It is logged: only its operator can help."""
         found = Unreadable(None, f"was damaged, and has to be restored from a backup: {type(error).__name__}")
         self._say(logging.CRITICAL, found, id, *what)
