@@ -122,11 +122,13 @@ class Backlog:
         """
         looking = self._looking.setdefault(whose, asyncio.Lock())
         async with looking:  # whoever comes during a look waits for it, or would be admitted on an old count
-            gauge = self._gauges.get(whose)
-            if gauge is None or self._is_old(gauge, bound):
-                gauge = await self._look(whose, bound)
+            gauge = await self._gauge(whose, bound)
         if gauge.count >= bound:
             raise BacklogFull("Too many tasks are unfinished already") if isinstance(whose, Owner) else BacklogFull()
+
+    async def _gauge(self, whose: Whose, bound: int) -> _Gauge:
+        gauge = self._gauges.get(whose)
+        return await self._look(whose, bound) if gauge is None or self._is_old(gauge, bound) else gauge
 
     def _is_old(self, gauge: _Gauge, bound: int) -> bool:
         age = self._clock() - gauge.looked_at
