@@ -560,6 +560,7 @@ _ERRORS = (
         "wire/test_errors.py::test_a_store_that_is_away_says_when_to_try_again",
         "wire/test_idempotency.py::test_past_the_backlog_a_call_is_refused_before_anything_is_stored",
         "wire/test_idempotency.py::test_one_tenant_does_not_take_the_room_of_another",
+        "wire/test_refusals.py::test_a_call_that_finds_the_backlog_full_is_in_the_log",
     ),
     _must(
         "contract 6",

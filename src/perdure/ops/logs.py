@@ -10,9 +10,24 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from typing import Any, cast
+from typing import Any, Final, cast
+
+from starlette.requests import ClientDisconnect
 
 __all__ = ["configure"]
+
+
+_TELL_OF_HANG_UPS: Final = ("uvicorn.error", "mcp.server.streamable_http")
+
+
+class _HangUps(logging.Filter):
+    """Keeps out what is no error of the server's: a client that hangs up within the body of its request.
+
+    Each would leave a traceback, and a client may do that as often as it likes.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
 
 
 class _Lines(logging.Formatter):
@@ -31,6 +46,10 @@ def configure() -> None:
 
     A program that has done exactly what the SDK does can't be told from it.
     """
+    for name in _TELL_OF_HANG_UPS:
+        logger = logging.getLogger(name)
+        if not any(isinstance(each, _HangUps) for each in logger.filters):
+            logger.addFilter(_HangUps())
     root = logging.getLogger()
     if not root.handlers:
         root.setLevel(logging.INFO)

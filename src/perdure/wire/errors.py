@@ -28,6 +28,7 @@ from perdure.domain.errors import (
 from perdure.tools.kinds import missing_capability
 
 from .models import EXTENSION
+from .refusals import Refusals
 
 __all__ = ["UNAVAILABLE", "missing_extension", "out_of_time", "to_mcp", "translated"]
 
@@ -39,11 +40,16 @@ _CALLERS_FAULT = (MalformedTaskId, TaskNotFound, TaskExpired, NotStorable, Idemp
 never comes this way: it ends the task, and the task carries it."""
 
 
+_refusals = Refusals()
+
+
 def to_mcp(error: PerdureError) -> MCPError:
     """The protocol error that a client hears for `error`. What is not meant for clients is a bare internal error."""
     if isinstance(error, _CALLERS_FAULT):
         return MCPError(INVALID_PARAMS, str(error))
     if isinstance(error, StoreUnavailable | BacklogFull | SubscriptionsFull | PolledTooOften):
+        if not isinstance(error, StoreUnavailable):  # of which the store itself says when it begins and ends
+            _refusals.note(str(error))
         return MCPError(UNAVAILABLE, str(error), {"retryAfterMs": error.retry_after_ms})
     return MCPError(INTERNAL_ERROR, "Internal error")
 
