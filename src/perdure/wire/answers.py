@@ -1,22 +1,16 @@
 """Judging a response to an outstanding question, before anything is stored (contract 4).
 
-It happens on the event loop, to texts of a client's choice, so each check has to be linear in them. Patterns are
-matched by the engine that pydantic matches them with, which is; `re` is not, and holds the interpreter lock meanwhile,
-so that not even a thread would help.
+It happens on the event loop, to texts of a client's choice, so each check has to be linear in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
-from typing import Any, Final, Protocol, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from jsonschema import Draft202012Validator, FormatChecker, validators
-from jsonschema import ValidationError as Violation
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CreateMessageResult, CreateMessageResultWithTools, ElicitResult, ListRootsResult
 from pydantic import BaseModel, ValidationError
-from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from perdure.domain.limits import Limits, within
 from perdure.domain.model import JSON, InputRequest, JSONObject
@@ -32,48 +26,6 @@ _SHAPES: Final[Mapping[str, type[BaseModel]]] = {
     SAMPLING_TOOLS: CreateMessageResultWithTools,
     ROOTS: ListRootsResult,
 }
-_LONGEST_FORMATTED: Final = 16_384
-"""Characters of a date, an address or a URI."""
-
-
-class _Violation(Protocol):
-    """What is used of jsonschema's errors; its own stubs leave them untyped."""
-
-    path: Iterable[str | int]
-    validator: str
-
-
-class _Validator(Protocol):
-    def iter_errors(self, instance: object) -> Iterator[_Violation]: ...
-
-
-def _pattern(_validator: object, pattern: str, instance: object, _schema: object) -> Iterator[Violation]:
-    matcher = _matcher(pattern)
-    if matcher is not None and isinstance(instance, str) and not matcher.isinstance_python(instance):
-        yield Violation("does not match")
-
-
-@lru_cache(maxsize=256)
-def _matcher(pattern: str) -> SchemaValidator | None:
-    """The engine for one pattern; None if it does not know such ones (look-arounds).
-
-    The author of such a question chose another engine for its model, which then judges alone.
-    """
-    try:
-        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True))
-    except SchemaError:
-        return None
-
-
-def _format(validator: Any, name: str, instance: object, schema: object) -> Iterator[Violation]:
-    if isinstance(instance, str) and len(instance) > _LONGEST_FORMATTED:
-        yield Violation("too long")
-    else:
-        yield from Draft202012Validator.VALIDATORS["format"](validator, name, instance, schema)
-
-
-_Judge: Final[Any] = cast("Any", validators).extend(Draft202012Validator, {"pattern": _pattern, "format": _format})
-_FORMATS: Final = FormatChecker()
 
 
 def check(questions: Iterable[InputRequest], responses: Mapping[str, Any], limits: Limits) -> dict[str, JSON]:
@@ -109,9 +61,8 @@ def _misfit(request: JSONObject, response: Any) -> str | None:
 def _unfit_content(request: JSONObject, content: Any) -> str | None:
     if content is None:
         return "content: required when the action is accept"
+    # Here, since what judges forms takes a twentieth of a program's start to import, and most programs answer none.
+    from .forms import misfit
+
     params: Any = request["params"]
-    validator = cast("_Validator", _Judge(params["requestedSchema"], format_checker=_FORMATS))
-    error = next(validator.iter_errors(content), None)
-    # The message of a schema error quotes the value, and answers belong in no log and no error: only the rule that was
-    # broken is named.
-    return None if error is None else f"{'.'.join(['content', *map(str, error.path)])}: violates {error.validator!r}"
+    return misfit(params["requestedSchema"], content)
