@@ -218,6 +218,19 @@ async def test_a_look_for_one_owner_holds_up_no_other(rigged: Rigged, ticks: Tic
     await first
 
 
+async def test_looks_that_take_longer_than_they_count_for_admit_all_the_same(rigged: Rigged, ticks: Ticks) -> None:
+    """A database that is overloaded must not be asked again and again."""
+    gauge = backlog(rigged, ticks, Bounds(backlog=10, tenant_backlog=10, owner_tasks=10))
+    gates = [rigged.gate_before(verb) for verb in ("backlog", "backlog", "unfinished")]
+    admitting = asyncio.create_task(gauge.admit(ADA))
+    for gate in gates:
+        await gate.reached()
+        ticks.now += 0.3
+        gate.open()
+    await admitting
+    assert rigged.calls.count("backlog") + rigged.calls.count("unfinished") == 3
+
+
 async def test_those_that_were_admitted_during_a_later_look_count(rigged: Rigged, ticks: Ticks) -> None:
     """One owner's look is under way when others take what was left for all."""
     gauge = backlog(rigged, ticks, Bounds(backlog=2, owner_tasks=10))

@@ -127,6 +127,19 @@ def test_a_sealed_store_is_refused_without_its_key_in_a_line_that_names_it(
     assert MATERIAL not in line
 
 
+def test_a_server_that_runs_by_itself_takes_the_keys_of_the_environment_too(
+    url: str, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv("PERDURE_KEYS", NEW)
+    given, told, own = Tasks(url, keys=KeyRing(OLD)), Tasks(url), Tasks(MemoryStore())
+    for tasks in (given, told, own):
+        tasks.assembly.take_keys()
+    assert [str(tasks.assembly.keys) for tasks in (given, told, own)] == [str(KeyRing(OLD)), str(KeyRing(NEW)), "None"]
+    environment.setenv("PERDURE_KEYS", MATERIAL)
+    with pytest.raises(SystemExit, match=r"^perdure: PERDURE_KEYS: key number 1 is none"):
+        Tasks(url).server("keys").run("streamable-http", port=0)
+
+
 @pytest.mark.parametrize("said", ["serve", "worker"])
 def test_keys_that_are_none_are_refused_before_anything_is_opened(
     tmp_path: Path, environment: pytest.MonkeyPatch, said: str

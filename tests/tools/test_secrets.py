@@ -1,5 +1,6 @@
 """What a form must not ask for, and which pages a person may be sent to."""
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,7 @@ class Opaque(BaseModel):
 @pytest.mark.parametrize(
     "name",
     ["password", "Password", "db_password", "newPassword", "api_key", "apiKey", "API-Key", "access token", "cvv",
-     "card_number", "clientSecret", "private_key", "passphrase"],
+     "card_number", "clientSecret", "private_key", "passphrase", "PIN", "otp", "auth_token", "credit_card"],
 )  # fmt: skip
 def test_a_text_field_with_the_name_of_a_secret_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"asks for '{name}'.*elicit_url"):
@@ -56,7 +57,7 @@ def test_a_field_that_says_itself_that_it_is_a_secret_is_refused(field: Any) -> 
 @pytest.mark.parametrize(
     ("name", "type"),
     [("password", "boolean"), ("password_hint", "string"), ("secretary", "string"), ("keyboard", "string"),
-     ("token_count", "integer"), ("compass", "string")],
+     ("token_count", "integer"), ("compass", "string"), ("opinion", "string"), ("pinned", "string")],
 )  # fmt: skip
 def test_what_only_sounds_like_one_is_none(name: str, type: str) -> None:
     check_schema({"type": "object", "properties": {name: {"type": type}}})
@@ -134,6 +135,22 @@ async def asks_by_name(task: TaskContext) -> None:
     await task.elicit(key="login", message="Log in", schema=Login)
 
 
+class Optional(BaseModel):
+    password: str | None = None
+
+
+class Hint(BaseModel):
+    word: SecretStr | None = None
+
+
+async def asks_maybe(task: TaskContext) -> None:
+    await task.elicit("optional", "Log in", Optional)
+
+
+async def asks_maybe_too(task: TaskContext) -> None:
+    await task.elicit("hint", "Log in", Hint)
+
+
 async def asks_several(task: TaskContext) -> None:
     await task.ask({"shape": Elicit("How large?", Shape), "login": Elicit("Log in", Login)})
 
@@ -151,11 +168,22 @@ def asks_inside(task: Any) -> None:
 
 
 here = sys.modules[__name__]
+ASKING = [asks, asks_by_name, asks_several, asks_of_a_module, asks_maybe, asks_maybe_too]
 
 
-@pytest.mark.parametrize("tool", [asks, asks_by_name, asks_several, asks_of_a_module])
+@pytest.mark.parametrize(
+    "tool",
+    [
+        asks,
+        asks_by_name,
+        asks_several,
+        asks_of_a_module,
+        asks_maybe,
+        asks_maybe_too,
+    ],
+)
 def test_a_form_in_the_source_of_a_tool_is_refused_when_the_tool_is_declared(tool: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigurationError, match=f"{tool.__name__}, (Login|Hidden): The form asks for"):
+    with pytest.raises(ConfigurationError, match=f"{tool.__name__}, (Login|Hidden|Optional|Hint): The form asks for"):
         Tasks(MemoryStore()).tool()(tool)
 
 
@@ -173,6 +201,24 @@ def test_what_the_source_does_not_tell_is_left_for_when_it_is_asked() -> None:
     exec("async def made(task: TaskContext) -> None:\n    await task.elicit('l', 'Log in', Login)", made)
     for tool in (harmless, made["made"]):
         Tasks(MemoryStore()).tool()(tool)
+
+
+def test_a_tool_that_uses_what_is_defined_after_it_is_declared_all_the_same() -> None:
+    tasks = Tasks(MemoryStore())
+
+    @tasks.tool()
+    async def first(task: TaskContext) -> str:
+        return await task.step("second", second)
+
+    def second() -> str:
+        return "second"
+
+    @tasks.tool("cached")
+    @functools.wraps(first)
+    async def wrapped(task: TaskContext) -> str:
+        return await first(task)
+
+    assert set(tasks.assembly.catalog.tools) == {"first", "cached"}
 
 
 def test_models_of_a_tool_within_a_function_are_looked_at_too() -> None:

@@ -151,7 +151,15 @@ def start(base: Path, job: dict[str, Any], handle: Handle) -> None:
         return
     told = json.dumps(job | {"cwd": job["cwd"] or str(folder)}).encode()
     program = [sys.executable, "-I", "-S", str(CHILD), str(folder)]
-    begun = subprocess.run(program, input=told, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)  # noqa: S603
+    # What minds the job outlives the server, and needs its keys no more than the job does.
+    begun = subprocess.run(  # noqa: S603
+        program,
+        input=told,
+        env=_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
     if begun.returncode:
         raise OSError(f"The job could not be started: {begun.stderr.decode(errors='replace')[-1000:].strip()}")
 

@@ -36,7 +36,7 @@ class Limits:
         message: characters that are kept of a status message; a longer one is cut.
         result: bytes that the result of the whole task takes as JSON.
         idempotency_key: characters in an idempotency key.
-        depth: levels of nesting in the parameters of a request; 100 at most.
+        depth: levels of nesting in the parameters of a request that is about tasks; 100 at most.
         tasks_per_subscription: tasks that one `subscriptions/listen` may ask for.
         request_body: bytes of one request over HTTP to `perdure serve`, `perdure.serve` or a `tasks.server(…)`, and of
             one callback; a larger one is answered with 413.

@@ -92,13 +92,11 @@ class Backlog:
             watched[owner] = bounds.owner_tasks
         bound_of = {whose: bound for whose, bound in watched.items() if bound is not None}
         while True:
-            for whose, bound in bound_of.items():
-                await self._check(whose, bound)
+            gauges = {whose: await self._check(whose, bound) for whose, bound in bound_of.items()}
             # During the later looks others may have been admitted.
-            gauges = {whose: self._gauges.get(whose) for whose in bound_of}
-            if all(gauge is not None and gauge.count < bound_of[whose] for whose, gauge in gauges.items()):
+            if all(gauge.count < bound_of[whose] for whose, gauge in gauges.items()):
                 break
-        for gauge in filter(None, gauges.values()):
+        for gauge in gauges.values():
             gauge.admitted += 1
 
     async def create(self, new: NewTask) -> Task:
@@ -114,8 +112,8 @@ class Backlog:
             self._under_way[new.owner] -= 1
             self._under_way += Counter()  # forgets whoever has none
 
-    async def _check(self, whose: Whose, bound: int) -> None:
-        """That one task more is within a bound.
+    async def _check(self, whose: Whose, bound: int) -> _Gauge:
+        """What says that one task more is within a bound.
 
         Raises:
             BacklogFull: it is not.
@@ -125,6 +123,7 @@ class Backlog:
             gauge = await self._gauge(whose, bound)
         if gauge.count >= bound:
             raise BacklogFull("Too many tasks are unfinished already") if isinstance(whose, Owner) else BacklogFull()
+        return gauge
 
     async def _gauge(self, whose: Whose, bound: int) -> _Gauge:
         gauge = self._gauges.get(whose)

@@ -25,6 +25,7 @@ from perdure.wire.attachment import NO_LIFESPAN, Attachment
 from perdure.wire.identity import Identify
 
 from . import checks, stores
+from . import keys as environment
 
 __all__ = ["Assembly", "assembly_of"]
 
@@ -126,6 +127,20 @@ class Assembly:
             anyio.run(self._open_once)
         except StoreUnusable as error:
             raise SystemExit(f"perdure: {error}") from None
+
+    def take_keys(self) -> None:
+        """Seal under the keys of the environment, unless the program has given some, or a store of its own.
+
+        Raises:
+            SystemExit: what the environment names is none; one line says why.
+        """
+        if self.keys is not None or not isinstance(self.named, str):
+            return
+        try:
+            ring = environment.from_environment()
+        except ConfigurationError as error:
+            raise SystemExit(f"perdure: {error}") from None
+        self.configure(store=None, worker=None, concurrency=None, queues=None, keys=ring)
 
     def warn_of_keys(self) -> None:
         """Say that answers are refused where a balancer spreads them, if this may be one of several servers."""

@@ -35,6 +35,7 @@ class Server(MCPServer[Any]):
         if transport != "stdio":
             allowed = self.assembly.allow_anonymous
             exposure.refuse(self, host, allowed=allowed, say="Tasks(…, allow_anonymous=True)")
+        self.assembly.take_keys()
         self.assembly.preflight()
         match transport:
             case "stdio":

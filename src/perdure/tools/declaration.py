@@ -31,6 +31,7 @@ from perdure.store.codec import is_plain
 
 from .context import TaskContext
 from .secrets import check_forms
+from .steps import misfit
 from .sync_context import SyncTaskContext
 
 __all__ = ["CALL", "Mode", "TaskTool", "ToolOptions", "error_result", "in_log", "log_failure"]
@@ -264,6 +265,8 @@ def log_failure(tool: str, error: ToolError) -> None:
     """Keep on the server what the client is not told: the traceback of an exception that nobody anticipated."""
     if isinstance(error, UnexpectedToolError):
         logger.error("%s raised an unexpected exception", tool, exc_info=error)
+    elif isinstance(error.__cause__, ValidationError):  # whose text quotes what did not fit
+        logger.info("%s failed: %s", tool, misfit(error.__cause__))
     else:
         logger.info("%s failed: %r", tool, str(error))
 

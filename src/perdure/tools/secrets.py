@@ -21,10 +21,13 @@ from pydantic import BaseModel, PydanticUserError
 
 from perdure.domain.errors import ConfigurationError
 
+from .names import names_for
+
 __all__ = ["check_forms", "check_schema", "check_url"]
 
 _SECRET: Final = re.compile(
-    r"(?:.*_)?(?:password|passwd|passphrase|passcode|secret|api_?key|access_?token|private_?key|card_?number|cv[vc])",
+    r"(?:.*_)?(?:password|passwd|passphrase|passcode|pin|otp|secret|api_?key|(?:access|auth|refresh|bearer)_?token|"
+    r"private_?key|credit_?card|card_?number|cv[vc])",
 )
 """Names of fields that hold one, in snake case."""
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-\s]+")
@@ -40,12 +43,18 @@ def check_schema(schema: dict[str, Any]) -> None:
     """
     fields = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
     for name, field in fields.items():
-        said = field.get("format") == "password" or field.get("writeOnly") is True
-        if said or (field.get("type") == "string" and _SECRET.fullmatch(_WORDS.sub("_", name).lower())):
+        named = _SECRET.fullmatch(_WORDS.sub("_", name).lower()) is not None
+        if any(_is_secret(kind, named=named) for kind in (field, *field.get("anyOf", ()))):
             raise ConfigurationError(
                 f"The form asks for {name!r}, and a form must ask for no secret, since whoever relays it reads the "
                 "answer: let the person enter it on a page of yours, by elicit_url"
             )
+
+
+def _is_secret(field: dict[str, Any], *, named: bool) -> bool:
+    """`named`: as one. What an optional field is, it is in an `anyOf`."""
+    said = field.get("format") == "password" or field.get("writeOnly") is True
+    return said or (named and field.get("type") == "string")
 
 
 def check_url(url: str) -> None:
@@ -92,8 +101,7 @@ def _models(fn: Callable[..., Any]) -> Iterator[type[BaseModel]]:
         tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
     except (OSError, TypeError, SyntaxError):  # made by something else than a file
         return
-    scope = inspect.getclosurevars(fn)
-    names = {**scope.globals, **scope.nonlocals}
+    names = names_for(fn)
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         found = _looked_up(_form(call), names)
         if isinstance(found, type) and issubclass(found, BaseModel):

@@ -30,6 +30,8 @@ from perdure.domain.errors import ConfigurationError, JournalMismatch, NotStorab
 from perdure.domain.model import JSON
 from perdure.store.codec import decode, encode, mended
 
+from .names import names_for
+
 __all__ = ["Function", "Shape", "called", "describe", "in_thread", "misfit", "no_function"]
 
 Function = Callable[..., Any]
@@ -225,7 +227,7 @@ def _returned_by(name: str, fn: Function) -> Any:
     function = fn if inspect.isroutine(fn) else type(fn).__call__
     found = getattr(function, "__annotations__", {}).get("return", Any)
     try:
-        annotation = typing.get_type_hints(_Annotated(found), _names_for(function), include_extras=True)["return"]
+        annotation = typing.get_type_hints(_Annotated(found), names_for(function), include_extras=True)["return"]
     except NameError as error:
         raise ConfigurationError(
             f"The step {name!r}: the return annotation {found!r} can't be read here ({error}). Pass returns="
@@ -243,21 +245,6 @@ class _Annotated:
 
     def __init__(self, annotation: Any) -> None:
         self.__annotations__ = {"return": annotation}
-
-
-def _names_for(function: Function) -> dict[str, Any]:
-    """The names that an annotation of `function` may use: its module's, and those around it that it uses itself."""
-    function = inspect.unwrap(getattr(function, "__func__", function))
-    code = getattr(function, "__code__", None)
-    cells = zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=False)
-    return {**getattr(function, "__globals__", {}), **{free: _content(cell) for free, cell in cells}}
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return None
 
 
 def _is_awaitable(annotation: Any) -> bool:
