@@ -108,9 +108,7 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         issuer_url=AnyHttpUrl("https://id.example"), resource_server_url=None, validate_token_resource=False
     )
     limits = Limits(polls_per_second=1_000_000)  # a refusal would be quick, and tell nothing
-    tasks = Tasks(
-        store, grace="1ms", lease="1h", linger="1ms", tombstone="1m", limits=limits, owner_polls=None
-    )
+    tasks = Tasks(store, grace="1ms", lease="1h", linger="1ms", tombstone="1m", limits=limits, owner_polls=None)
     mcp = tasks.server("apart", auth=auth, token_verifier=Verifier())
     handles = declare(tasks)
     tasks.callbacks(mcp)

@@ -193,7 +193,13 @@ class Legacy:
     # -- what there is -------------------------------------------------------------------------------------------------
 
     async def _get(self, ctx: RequestContext) -> Wire:
-        return _shown(await self._runtime.store.get(*self._named(ctx)), _kinds(ctx))
+        (owner, task_id), pace = self._named(ctx), self._runtime.pace
+        # Without authentication all clients are one owner, and none of them may use up what is there for it.
+        poller = pace.admit(owner, task_id, counted=owner != ANONYMOUS)
+        task = await self._runtime.store.get(owner, task_id)
+        every = pace.interval(poller, task)
+        shown = _shown(task, _kinds(ctx))
+        return shown if every is None else {**shown, "pollInterval": every}
 
     async def _list(self, ctx: RequestContext) -> Wire:
         if not self._tells_apart(ctx):
