@@ -8,7 +8,9 @@ import pytest
 
 from perdure import KeyRing, Owner, Tasks
 from tests.store.sealed import OLD
+from tests.wire.envelopes import JSON
 from tests.wire.handshake import Old
+from tests.wire.listening import listening
 from tests.wire.support import Client, Stage, serving, stage
 
 
@@ -63,3 +65,20 @@ async def test_a_task_that_can_not_be_read_does_not_end_the_paging_of_a_list(tmp
         assert [task["taskId"] for task in first["tasks"]] == made[:1:-1]
         rest = (await old.request("tasks/list", {"cursor": last})).result
         assert [task["taskId"] for task in rest["tasks"]] == made[:1]
+
+
+@pytest.mark.parametrize("core", [{}, {"toolsListChanged": True}])
+async def test_a_stream_with_a_task_that_can_not_be_read_shows_the_others_and_ends_with_an_internal_error(
+    tmp_path: Path, core: JSON
+) -> None:
+    async with stage(tmp_path, declare) as up:
+        made = [await up.client.start("hello", {"name": "Ada"}) for _ in range(2)]
+        for task_id in made:
+            await up.client.until(task_id)
+        damage(up, made[0])
+        async with listening(up.client, *made, **core) as stream:
+            assert await stream.begun() == made
+            assert (await stream.snapshot())["taskId"] == made[1]
+            error = (await stream.frame())["error"]
+        assert (error["code"], error["message"]) == (-32603, "Internal error")
+        assert "data" not in error
