@@ -11,10 +11,10 @@ from perdure.domain.timeline import EventKind
 from perdure.engine.run import Run
 from perdure.engine.steps import Step, step
 from perdure.store.base import PUT_OFF
-from tests.engine.rigged import Rigged
+from tests.engine.rigged import Gate, Rigged
 from tests.engine.subscribing import Hands, listening, seen
 from tests.engine.support import Stage, Work, ask, done, ended, handlers, question, serving
-from tests.store.support import ADA, DONE, VirtualClock, new_task, running
+from tests.store.support import ADA, DONE, NAME, VirtualClock, asks, new_task, running
 from tests.support import PATIENCE, eventually
 
 LACKING = Unreadable("k2", "can't be opened")
@@ -114,3 +114,60 @@ async def test_whoever_listens_to_it_hears_that_it_is_over_and_goes_on_with_the_
             reading = group.create_task(seen(subscription))
             await rigged.finish(good, DONE)
         assert reading.result().id == good.task.id
+
+
+@pytest.mark.parametrize("stays", [False, True])
+async def test_who_listens_to_a_finished_task_that_can_not_be_read_is_told_of_the_others_and_then_that_it_is_not_all(
+    gated: Rigged, *, stays: bool
+) -> None:
+    async with listening(gated, clock=Hands()) as snapshots:
+        other = await running(gated)
+        over = await running(gated)
+        await gated.finish(over, DONE)
+        gated.fail("get", 1, LACKING)
+        subscription = await snapshots.subscribe(ADA, [over.task.id, other.task.id], stays=stays)
+        assert (await seen(subscription)).id == other.task.id
+        assert subscription.unreadable
+        await gated.finish(other, DONE)
+        assert (await seen(subscription)).status is Status.COMPLETED
+        async with asyncio.timeout(PATIENCE):
+            assert await subscription.next() is None
+        subscription.close()
+        assert not snapshots.watched
+
+
+async def test_a_task_whose_question_can_not_be_read_is_left(gated: Rigged) -> None:
+    async with listening(gated, clock=Hands()) as snapshots:
+        claim = await running(gated)
+        await gated.park(claim, asks(name=NAME))
+        gated.fail("get", 1, LACKING)
+        subscription, another = [await snapshots.subscribe(ADA, [claim.task.id]) for _ in range(2)]
+        async with asyncio.timeout(PATIENCE):
+            assert await subscription.next() is None
+        assert subscription.unreadable
+        assert (await seen(another)).inputs, "who asks later may be luckier"
+        assert not another.unreadable
+        subscription.close()
+        another.close()
+        assert not snapshots.watched
+
+
+async def test_who_hangs_up_while_it_turns_out_that_a_task_can_not_be_read_leaves_nothing(gated: Rigged) -> None:
+    async with listening(gated, clock=Hands()) as snapshots:
+        claim = await running(gated)
+        await gated.park(claim, asks(name=NAME))
+        subscription = await snapshots.subscribe(ADA, [claim.task.id])
+        gate = Gate()
+
+        async def fails() -> None:
+            await gate()
+            raise LACKING
+
+        gated.before["get"].append(fails)
+        reading = asyncio.create_task(subscription.next())
+        await gate.reached()
+        subscription.close()
+        gate.open()
+        async with asyncio.timeout(PATIENCE):
+            assert await reading is None
+        assert (snapshots.subscribed, len(snapshots.watched)) == (0, 0)

@@ -5,6 +5,7 @@ One server, with three of its clients: two users of the old era, and the raw cli
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from mcp.server.auth.settings import AuthSettings
 from mcp_types import CallToolResult, TextContent
 from pydantic import AnyHttpUrl
 
-from perdure import Elicit, TaskContext, Tasks
+from perdure import Elicit, Limits, TaskContext, Tasks
+from perdure.engine.pace import Pace
 from tests.support import eventually
 from tests.wire.envelopes import JSON, RELATED_TASK
 from tests.wire.handshake import Old
@@ -180,6 +182,21 @@ async def test_the_result_is_waited_for(ada: OldClient, tools: Tools) -> None:
     tools.gate.set()
     assert text(await waiting) == "through"
     tools.gate.clear()
+
+
+async def test_who_polls_too_often_is_told_longer_and_then_refused(
+    scene: Stage, ada: OldClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = scene.tasks.assembly.runtime
+    bounds = replace(runtime.options, limits=Limits(polls_per_second=1))
+    monkeypatch.setattr(runtime, "pace", Pace(lambda: bounds, clock=lambda: 0.0))
+    task_id = await ada.start("nap")
+    told = [(await ada.do("get_task", task_id=task_id))["pollInterval"] for _ in range(10)]
+    assert told[:6] + told[-1:] == [1000] * 5 + [1200, 2000]
+    with pytest.raises(OldError, match="asked for too often") as refused:
+        await ada.do("get_task", task_id=task_id)
+    assert refused.value.code == -32000
+    await ada.do("cancel_task", task_id=task_id)
 
 
 async def test_the_ttl_is_the_tools_whatever_a_client_asks_for(ada: OldClient) -> None:
@@ -434,7 +451,8 @@ async def test_only_ones_own_tasks_are_listed_all_of_them_and_the_newest_first(s
         assert [task["taskId"] for task in page["tasks"]] == made[::-1]
         assert "nextCursor" not in page
         for task in page["tasks"][:3]:
-            assert task == await carol.do("get_task", task_id=task["taskId"])
+            polled = await carol.do("get_task", task_id=task["taskId"])
+            assert {**task, "pollInterval": polled["pollInterval"]} == polled  # which may be longer for who polls often
         made.append(await carol.start("nap"))
         page = await carol.do("list_tasks")
         rest = await carol.do("list_tasks", cursor=page["nextCursor"])

@@ -3,6 +3,7 @@
 `EDGES` has an entry for each bound that a user can set, and a test that it has.
 """
 
+import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields
@@ -15,6 +16,7 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
 from perdure import Elicit, Limits, Owner, TaskContext, Tasks
+from perdure.domain import ids
 from perdure.engine.pace import Pace
 from perdure.store.codec import encode
 from tests.wire.envelopes import EVERYTHING, meta
@@ -194,6 +196,16 @@ async def polls_per_second(scene: Stage, past: int) -> str | None:
     return said(await scene.client.get(task_id))
 
 
+async def owner_polls(scene: Stage, past: int) -> str | None:
+    """So many at once, each of another id."""
+    runtime = scene.tasks.assembly.runtime
+    runtime.pace = Pace(lambda: runtime.options, clock=lambda: 0.0)
+    for _ in range(10 + past - 1):
+        assert said(await scene.client.get(ids.mint(secrets.token_bytes))) == "Task not found"
+    found = said(await scene.client.get(ids.mint(secrets.token_bytes)))
+    return None if found == "Task not found" else found
+
+
 async def calls(scene: Stage, past: int) -> str | None:
     """Two calls, and perhaps another."""
     replies = [await scene.client.call("echo", {"text": "x"}) for _ in range(2 + past)]
@@ -256,6 +268,7 @@ EDGES: dict[str, Edge] = {
     "subscriptions": Edge(streams, "Too many subscriptions", options=idle(subscriptions=2)),
     "owner_subscriptions": Edge(streams, "Too many subscriptions", options=idle(owner_subscriptions=2)),
     "subscribed_tasks": Edge(streams, "Too many tasks are listened to", options=idle(subscribed_tasks=2)),
+    "owner_polls": Edge(owner_polls, "asked for too often", options=idle(owner_polls=1)),
     "polls": Edge(polls, "1250 ms", options=idle(polls=4)),
 }
 
@@ -276,6 +289,6 @@ async def test_what_is_just_within_a_limit_goes_through_and_one_more_does_not(tm
 
 
 def test_every_limit_has_its_edge() -> None:
-    bounded = {"backlog", "tenant_backlog", "owner_tasks", "subscriptions", "owner_subscriptions"}
+    bounded = {"backlog", "tenant_backlog", "owner_tasks", "owner_polls", "subscriptions", "owner_subscriptions"}
     assert bounded < set(signature(Tasks).parameters)
     assert set(EDGES) == {each.name for each in fields(Limits)} | bounded | {"subscribed_tasks", "polls"}

@@ -159,7 +159,7 @@ class SubscriptionsFull(PerdureError):
 
 
 class PolledTooOften(PerdureError):
-    """One owner asks for one task far more often than it was told to.
+    """One owner asks for one task, or for all that it asks for together, far more often than it was told to.
 
     `retry_after_ms`: when to ask again, in milliseconds.
     """

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from perdure.domain.errors import StoreUnavailable
+from perdure.domain.errors import StoreUnavailable, Unreadable
 from perdure.domain.model import JSON, Status, Task
 
 __all__ = ["News", "Reading", "Snapshot"]
@@ -112,6 +112,7 @@ class News:
 
         Raises:
             StoreUnavailable: it can't be read now.
+            Unreadable: it can't be read here at all.
         """
         snapshot = None
         if not self._large:
@@ -151,7 +152,7 @@ class News:
                 self._kept = weakref.ref(snapshot)
             coming.set_result(snapshot)
             return snapshot
-        except StoreUnavailable as error:
+        except (StoreUnavailable, Unreadable) as error:
             coming.set_exception(error)
             coming.exception()  # there may be nobody else to hear it
             raise

@@ -5,7 +5,10 @@ taken an hour will hardly be over in the next second. The client asks more often
 to answer more polls than it should.
 
 Who asks much more often is refused, before the store is troubled. Counted is per owner and id, whether there is such a
-task or not: so nobody can have another one's polls refused, and a refusal tells nothing of what there is.
+task or not, so a refusal tells nothing of what there is; and per owner, whatever it asks for, since ids can be made up.
+No owner can have another one's polls refused. Without authentication all clients are one owner: what it asks for in all
+is not counted then, but whoever knows the id of a task, which is all that keeps it, can have the others' polls of that
+one task refused.
 
 All of it is advice of one process, kept in memory. Behind a balancer each replica sees its share of the polls, and
 after a restart everybody begins anew.
@@ -13,9 +16,8 @@ after a restart everybody begins anew.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic, time
 from typing import Final, Protocol
 
@@ -23,10 +25,10 @@ from perdure.domain.errors import PolledTooOften
 from perdure.domain.limits import Limits
 from perdure.domain.model import Owner, Task
 
+from .pollers import BURST, USUAL_MS, Poller, Pollers
+
 __all__ = ["Bounds", "Pace", "Poller"]
 
-_BURST: Final = 10.0
-"""Seconds' worth of `Limits.polls_per_second` that may come at once."""
 _AHEAD: Final = 5.0
 """Polls that may come early before a client is told to wait longer. Most ask right after the call, and once more."""
 _STRETCH: Final = 8.0
@@ -37,35 +39,27 @@ _OLDEST_MS: Final = 30_000
 seldom than every so many milliseconds, unless its tool says so."""
 _IN_TIME: Final = 0.9
 """The part of an interval after which a poll is in time: timers are not exact."""
+_CROWDED: Final = 30.0
+"""How many times the interval everybody is told at most because the process has too much to answer: it may be one
+client's doing."""
 _KEPT: Final = 20_000
-"""Pollers that are remembered, those that asked last."""
-_USUAL_MS: Final = 1000
-"""The interval of a task whose tool says none."""
+"""Pollers that are remembered."""
 
 
 class Bounds(Protocol):
-    """What bounds the polls. `polls`: how many this process should answer per second; None is no bound."""
+    """How many polls a second this process should answer (`polls`), and how many of one owner it does (`owner_polls`).
+
+    None is no bound.
+    """
 
     @property
     def polls(self) -> int | None: ...
 
     @property
+    def owner_polls(self) -> int | None: ...
+
+    @property
     def limits(self) -> Limits: ...
-
-
-@dataclass(slots=True)
-class Poller:
-    """One owner that asks for one task.
-
-    `credit`: how many polls are left, and `ahead`: how many it is ahead of its time. `every_ms`: what that is;
-    `told_ms`: what it was told last.
-    """
-
-    at: float
-    credit: float
-    ahead: float = 0.0
-    every_ms: int = _USUAL_MS
-    told_ms: int = _USUAL_MS
 
 
 class Pace:
@@ -80,35 +74,37 @@ class Pace:
         self._bounds = bounds
         self._clock = clock
         self._now = now
-        self._pollers: OrderedDict[tuple[str, Owner], Poller] = OrderedDict()
+        self._pollers = Pollers(_KEPT)
         self._since = clock()
         self._polls = 0
         self._load = 1.0
 
-    def admit(self, owner: Owner, task_id: str) -> Poller:
-        """Count one poll.
+    def admit(self, owner: Owner, task_id: str, *, counted: bool = True) -> Poller:
+        """Count one poll. `counted`: its owner has a bound of its own for all of them.
 
         Raises:
-            PolledTooOften: it is one too many. It is not counted.
+            PolledTooOften: it is one too many, of this task or in all. It is not counted.
         """
         at, bounds = self._clock(), self._bounds()
-        rate = bounds.limits.polls_per_second
-        key = task_id, owner
-        poller = self._pollers.get(key)
-        if poller is None:
-            poller = self._first(key, at, rate)
-        else:
-            self._pollers.move_to_end(key)
-        passed = at - poller.at
-        poller.at = at
-        poller.credit = min(_BURST * rate, poller.credit + passed * rate)
-        if poller.credit < 1:
-            raise PolledTooOften(retry_after_ms=poller.every_ms)
+        rate, most = bounds.limits.polls_per_second, bounds.owner_polls if counted else None
+        asker = self._pollers.of(owner)
+        poller = None if asker is None else asker.pollers.get(task_id)
+        missing = 0.0 if asker is None or most is None else asker.missing(at, most)
+        passed = 0.0
+        if asker is not None and poller is not None:
+            self._pollers.touch(asker, task_id)
+            passed = at - poller.at
+            missing = max(missing, poller.missing(at, rate))
+        if missing:
+            raise _too_often(missing, poller)
+        if asker is None or poller is None:
+            poller = Poller(at, BURST * rate)
+            asker = self._pollers.add(owner, task_id, poller, BURST * (most or 0))
         poller.credit -= 1
+        if most is not None:
+            asker.credit -= 1
+        self._count(at, bounds.polls)
         _judge(poller, passed * 1000)
-        self._polls += 1
-        if at - self._since >= 1:
-            self._measure(at, bounds.polls)
         return poller
 
     def interval(self, poller: Poller, task: Task) -> int | None:
@@ -121,17 +117,20 @@ class Pace:
         poller.told_ms = int(every * max(1.0, poller.ahead / _AHEAD) * self._load)
         return poller.told_ms
 
-    def _first(self, key: tuple[str, Owner], at: float, rate: int) -> Poller:
-        if len(self._pollers) >= _KEPT:
-            self._pollers.popitem(last=False)
-        poller = self._pollers[key] = Poller(at, _BURST * rate)
-        return poller
-
-    def _measure(self, at: float, bound: int | None) -> None:
-        """How many times more polls there are than there should be."""
+    def _count(self, at: float, bound: int | None) -> None:
+        """One poll more, and once a second how many times more there are than there should be."""
+        self._polls += 1
+        if at - self._since < 1:
+            return
         rate = self._polls / (at - self._since)
-        self._load = 1.0 if bound is None else max(1.0, rate / bound)
+        self._load = 1.0 if bound is None else min(_CROWDED, max(1.0, rate / bound))
         self._since, self._polls = at, 0
+
+
+def _too_often(missing: float, poller: Poller | None) -> PolledTooOften:
+    """`missing`: the seconds until it would be admitted; a millisecond on top, since both sides round."""
+    every = USUAL_MS if poller is None else poller.every_ms
+    return PolledTooOften(retry_after_ms=max(every, math.ceil(missing * 1000) + 1))
 
 
 def _judge(poller: Poller, passed_ms: float) -> None:

@@ -54,7 +54,7 @@ class Options:
     tenant, before another is refused; `owner_tasks`: how many unfinished ones an owner may have. `subscriptions` and
     `owner_subscriptions`: how many may be open, in all and of one owner; `subscribed_tasks`: of how many tasks
     together, one that several ask for counting as often. `polls`: how many the process should have to answer per
-    second.
+    second; `owner_polls`: how many of one owner it answers.
     """
 
     worker: bool = True
@@ -67,6 +67,7 @@ class Options:
     owner_subscriptions: int | None = 1_000
     subscribed_tasks: int | None = 100_000
     polls: int | None = 1_000
+    owner_polls: int | None = 1_000
     limits: Limits = field(default_factory=Limits)
     lease_ms: int = 30_000
     grace_ms: int = 10_000

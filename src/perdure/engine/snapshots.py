@@ -30,7 +30,6 @@ from perdure.domain.errors import (
     SubscriptionsFull,
     TaskExpired,
     TaskNotFound,
-    Unreadable,
 )
 from perdure.domain.limits import Limits
 from perdure.domain.model import Change, Owner, Task
@@ -228,7 +227,7 @@ class Snapshots:
         return watched
 
     def forget(self, subscription: Subscription) -> None:
-        """As `Subscription.close`."""
+        """As `Home.forget`."""
         if subscription not in self._subscriptions:
             return
         self._subscriptions.remove(subscription)
@@ -239,10 +238,18 @@ class Snapshots:
             if not self._of_owner[subscription.owner]:
                 del self._of_owner[subscription.owner]
         for task_id in subscription.open:
-            watched = self._watched[task_id]
-            self._registered -= 1
-            watched.readers.remove(subscription)
-            self._tidy(watched)
+            self._leave(subscription, task_id)
+
+    def leave(self, subscription: Subscription, task_id: str) -> None:
+        """As `Home.leave`."""
+        if subscription in self._subscriptions:  # or it was forgotten, with all of its tasks
+            self._leave(subscription, task_id)
+
+    def _leave(self, subscription: Subscription, task_id: str) -> None:
+        watched = self._watched[task_id]
+        self._registered -= 1
+        watched.readers.remove(subscription)
+        self._tidy(watched)
 
     def _let_go(self, watched: _Watched) -> None:
         """Nothing more will come of this task."""
@@ -364,7 +371,7 @@ class Snapshots:
         return news
 
     async def _get(self, task: Task) -> Task | None:
-        with suppress(TaskNotFound, TaskExpired, Unreadable):
+        with suppress(TaskNotFound, TaskExpired):
             return await self._store().get(task.owner, task.id)
         return None
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Protocol
 
-from perdure.domain.errors import StoreUnavailable
+from perdure.domain.errors import StoreUnavailable, Unreadable
 from perdure.domain.model import Owner
 
 from . import patience
@@ -26,21 +26,28 @@ class Home(Protocol):
         """Give back what is held for it. Safe to call twice."""
         ...
 
+    def leave(self, subscription: Subscription, task_id: str) -> None:
+        """Hear no more of one of its open tasks."""
+        ...
+
 
 class Subscription:
     """What one client asked for: its tasks. For one reader; made by `Snapshots.subscribe`.
 
     `accepted`: the ids of the tasks that are its owner's, in the order asked for. `owner`: whose bound it counts for;
     None: nobody's. `pending`: what it has to hand out, by task. `stays`: it goes on when they all are over.
+    `unreadable`: of one of them at least there was something to hand out that can't be read here. That task is left,
+    the others go on, and in the end whoever reads this must not take it for a good one.
     """
 
     # There may be thousands, nearly all of which wait: nothing here is made before it is needed.
-    __slots__ = ("_ended", "_home", "_open", "_waiting", "accepted", "owner", "pending", "stays")
+    __slots__ = ("_ended", "_home", "_open", "_waiting", "accepted", "owner", "pending", "stays", "unreadable")
 
     def __init__(self, home: Home, owner: Owner | None, *, stays: bool) -> None:
         self.accepted: tuple[str, ...] = ()
         self.owner = owner
         self.stays = stays
+        self.unreadable = False
         self.pending: dict[str, News] = {}
         self._home = home
         self._open: dict[str, int] = {}
@@ -51,8 +58,9 @@ class Subscription:
     async def next(self) -> Snapshot | None:
         """A state of a task that is newer than what it handed out, the one that waits longest first. None: it is over.
 
-        It is over once all of its tasks are (terminal, or deleted), unless it stays; and once the engine ends. While
-        the store is unavailable this waits. Whoever cancels it loses nothing.
+        It is over once all of its tasks are (terminal, deleted, or left as `unreadable`), unless it stays and has heard
+        the end of all; and once the engine ends. While the store is unavailable this waits. Whoever cancels it loses
+        nothing.
         """
         while await self._something():
             task_id, news = next(iter(self.pending.items()))
@@ -64,6 +72,9 @@ class Subscription:
                 self.pending[task_id] = self.pending.pop(task_id)  # another one may be small enough for a slow store
                 await asyncio.wait({self._event()}, timeout=patience.BACKOFF)
                 continue
+            except Unreadable:
+                self._give_up(task_id)
+                continue
             self._hand_out(task_id, news, snapshot)
             if snapshot is not None:
                 return snapshot
@@ -72,10 +83,18 @@ class Subscription:
     async def _something(self) -> bool:
         """Wait until there is something to hand out; whether there is, or will never be."""
         while not self.pending:
-            if self._ended or not (self._open or self.stays):
+            if self._ended or not (self._open or (self.stays and not self.unreadable)):
                 return False
             await self._event()
         return True
+
+    def _give_up(self, task_id: str) -> None:
+        """Leave a task that can't be read: an answer to what it asks, or its end, would not be shown either."""
+        self.unreadable = True
+        self.pending.pop(task_id, None)
+        if task_id in self._open:
+            self._home.leave(self, task_id)
+            del self._open[task_id]
 
     def _event(self) -> asyncio.Future[None]:
         """Done as soon as something happens."""

@@ -61,6 +61,9 @@ class Tasks(TasksExtension):
             None: no bound.
         polls: how many polls a second this process should have to answer. Past it clients are told longer intervals, in
             proportion. None: no bound.
+        owner_polls: how many polls a second of one owner this process answers, in the long run, whatever it asks for;
+            ten seconds' worth may come at once. Past it they are refused. Not counted of a server without
+            authentication, whose clients are all one. None: no bound.
         limits: how much one task may ask of the store, in characters, bytes and entries, and one request of the server.
         lease: how long after this worker's last sign of life others may take over its tasks.
         grace: how long running tasks may go on at a shutdown, before they are handed to others.
@@ -98,6 +101,7 @@ class Tasks(TasksExtension):
         owner_subscriptions: int | None = 1_000,
         subscribed_tasks: int | None = 100_000,
         polls: int | None = 1_000,
+        owner_polls: int | None = 1_000,
         limits: Limits | None = None,
         lease: Duration = "30s",
         grace: Duration = "10s",
@@ -121,6 +125,7 @@ class Tasks(TasksExtension):
             owner_subscriptions=checks.bound(owner_subscriptions, "owner_subscriptions"),
             subscribed_tasks=checks.bound(subscribed_tasks, "subscribed_tasks"),
             polls=checks.bound(polls, "polls"),
+            owner_polls=checks.bound(owner_polls, "owner_polls"),
             limits=checks.limits(limits),
             lease_ms=milliseconds(lease, what="lease"),
             grace_ms=milliseconds(grace, what="grace"),

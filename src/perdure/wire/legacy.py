@@ -193,7 +193,13 @@ class Legacy:
     # -- what there is -------------------------------------------------------------------------------------------------
 
     async def _get(self, ctx: RequestContext) -> Wire:
-        return _shown(await self._runtime.store.get(*self._named(ctx)), _kinds(ctx))
+        (owner, task_id), pace = self._named(ctx), self._runtime.pace
+        # Without authentication all clients are one owner, and none of them may use up what is there for it.
+        poller = pace.admit(owner, task_id, counted=owner != ANONYMOUS)
+        task = await self._runtime.store.get(owner, task_id)
+        every = pace.interval(poller, task)
+        shown = _shown(task, _kinds(ctx))
+        return shown if every is None else {**shown, "pollInterval": every}
 
     async def _list(self, ctx: RequestContext) -> Wire:
         if not self._tells_apart(ctx):
@@ -221,11 +227,17 @@ class Legacy:
             return None
 
     async def _number(self, owner: Owner, cursor: str) -> int:
-        """Where a page ended. The last task on it is the cursor: its own number tells how many everybody has."""
+        """Where a page ended. The last task on it is the cursor: its own number tells how many everybody has.
+
+        What is in that task is not read, since it may be large, or unreadable, and the list goes on all the same.
+        """
         try:
-            return (await self._runtime.store.get(owner, ids.parse(cursor))).seq
-        except (MalformedTaskId, TaskNotFound, TaskExpired) as error:
-            raise MCPError(INVALID_PARAMS, "Invalid cursor: list from the beginning") from error
+            task = (await self._runtime.store.changed({ids.parse(cursor): 0}, owner))[cursor]
+        except MalformedTaskId:
+            task = None
+        if task is None:
+            raise MCPError(INVALID_PARAMS, "Invalid cursor: list from the beginning")
+        return task.seq
 
     async def _cancel(self, ctx: RequestContext) -> Wire:
         owner, task_id = self._named(ctx)

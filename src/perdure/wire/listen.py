@@ -31,6 +31,7 @@ from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -93,8 +94,8 @@ class Listen:
 
         Raises:
             MCPError: -32602 for parameters that are none, -32000 if too many are open or the server is ending, -32600
-                if the access token expired before there was a stream; and what the SDK's handler raises before it has
-                acknowledged.
+                if the access token expired before there was a stream, -32603 in the end if one of the tasks can't be
+                read; and what the SDK's handler raises before it has acknowledged.
             ValidationError: the parameters do not fit the core's schema; the SDK makes a -32602 of it.
         """
         deadline = anyio.current_time() + _life()
@@ -116,6 +117,8 @@ class Listen:
             raise anyio.get_cancelled_exc_class()
         if not (stream.acknowledged or stream.stalled):
             raise MCPError(INVALID_REQUEST, "The access token has expired")
+        if subscription.unreadable:
+            raise MCPError(INTERNAL_ERROR, "Internal error")  # as `tasks/get` says of that task
         return {"resultType": "complete", "_meta": {**stream.meta, SERVER_INFO_META_KEY: self._server_info()}}
 
 
