@@ -18,6 +18,7 @@ from perdure.domain.errors import Unreadable
 from perdure.domain.model import Owner
 from perdure.domain.timeline import EventKind
 
+from .codec import UNREADABLE, mended, sound
 from .sealing import NOTES, Codec
 
 __all__ = ["START", "Mark", "Page", "Resealing", "Table", "ends", "renewed"]
@@ -85,6 +86,8 @@ def ends(after: Mark, last: tuple[int, str | int] | None, full: bool) -> Mark | 
 def renewed(table: Table, owner: Owner, id_: str, key: Any, values: Sequence[str | None], codec: Codec) -> Renewed:
     """A row's values as they would be stored now, in the order of the statements."""
     renewal = Renewed(owner, id_, codec, [*values])
+    if renewal.is_damaged(key):
+        return renewal
     match table:
         case Table.TASK:
             for at, name in enumerate(("params", "result", "error")):
@@ -112,6 +115,16 @@ class Renewed:
     values: list[str | None]
     count: int = 0
     unreadable: tuple[str, ...] = ()
+
+    def is_damaged(self, key: Any) -> bool:
+        """Whether there is a text in the row that is no UTF-8. No statement could put that back, so all of it stays."""
+        try:
+            for text in (self.id, self.owner.tenant, self.owner.principal, key, *self.values):
+                sound(str(text))
+        except UNREADABLE as error:
+            self.unreadable += (f"a row of task {ids.abbreviated(mended(self.id))}: {type(error).__name__}",)
+            return True
+        return False
 
     def value(self, at: int, *what: str) -> None:
         """Renew the JSON at that position."""

@@ -87,8 +87,8 @@ def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Cla
     """The claim; None of what can't be read here, which is put off."""
     _, seq, failures, deaths, deadline_at = taken
     (row,) = tx.all(sql.TASK_CLAIMED, now, seq)
-    task = rows.task(row[6:], tx.codec)
     try:
+        task = rows.task(row[6:], tx.codec)
         operation = rows.operation(row[1:6], task, tx.codec)
         if row[0]:
             _give_up_questions(tx, task, now)
