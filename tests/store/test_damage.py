@@ -7,12 +7,13 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from perdure.domain.errors import StoreUnavailable, StoreUnusable, TaskNotFound, Unreadable
 from perdure.store.keys import KeyRing
-from perdure.store.sealing import codec_for
+from perdure.store.sealing import check, codec_for
 from perdure.store.sqlite import SQLiteStore
 from tests.store.sealed import NEW, whole_pass
 from tests.store.support import ADA, DONE, NAME, hire, new_task, parked, running, step
@@ -166,6 +167,59 @@ async def test_a_flipped_bit_in_a_question_or_its_key_is_that_task_s_alone(
             await opened.get(ADA, claim.task.id)
         with pytest.raises(Unreadable):
             await opened.answer(ADA, claim.task.id, {})
+
+
+async def test_of_many_tasks_one_with_a_damaged_row_is_left_out_and_not_told_to_be_gone(
+    opened: SQLiteStore, outside: sqlite3.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged, sound = [await opened.create(new_task()) for _ in range(2)]
+    flip(outside, "task", "status", f"seq = {damaged.seq}")
+    assert await opened.page(ADA, None, 10) == (sound,)
+    known = {damaged.id: 0, sound.id: 0, "tsk_none": 0}
+    assert await opened.changed(known) == {sound.id: sound, "tsk_none": None}
+    assert "row of task" in caplog.text
+
+
+async def test_a_bug_of_ours_is_not_taken_for_damage(opened: SQLiteStore) -> None:
+    with pytest.raises(AttributeError):
+        await opened.changed(cast("dict[str, int]", [1]))
+
+
+async def test_who_keeps_house_goes_on_past_a_damaged_row(opened: SQLiteStore, outside: sqlite3.Connection) -> None:
+    for end in ("take over", "close", "give back"):
+        worker = await hire(opened)
+        damaged, sound = [await opened.create(new_task()) for _ in range(2)]
+        claims = await worker.claim(10)
+        assert {claim.seq for claim in claims} == {damaged.seq, sound.seq}
+        flip(outside, "task", "status", f"seq = {damaged.seq}")
+        if end == "take over":
+            assert await opened.take_over([worker.session]) == 2
+        elif end == "close":
+            await opened.close_session(worker.session)
+        else:
+            assert await opened.give_back(worker.session, frozenset((each.seq, each.fence) for each in claims)) == 2
+        assert outside.execute("SELECT count(*) FROM run WHERE session IS NOT NULL").fetchone() == (0,)
+        (claim,) = await (await hire(opened)).claim(10)
+        await opened.finish(claim, DONE)
+    outside.execute("UPDATE task SET expires_at = 0 WHERE status <> 'completed'")
+    await opened.create(new_task(ttl_ms=1))
+    assert await opened.expire(10) == 1
+
+
+async def test_a_lease_lasts_though_it_can_not_be_read_what_its_process_says_of_itself(
+    opened: SQLiteStore, outside: sqlite3.Connection
+) -> None:
+    session = await opened.open_session(100_000, {"pid": 1})
+    flip(outside, "session", "info", "true")
+    (((found, lapsed)),) = await opened.sessions()
+    assert (found.id, found.info, lapsed) == (session.id, {}, False)
+    flip(outside, "session", "id", "true")
+    assert len(await opened.sessions()) == 1
+
+
+@pytest.mark.parametrize("value", [None, "\udcff"])
+def test_a_damaged_row_says_nothing_of_the_keys_at_the_start(value: str | None) -> None:
+    check([("tsk_a", "", "ada", value), ("tsk_a", value, "ada", "~1.old.AAAA")], codec_for(None), "tasks.db")
 
 
 async def test_a_status_message_with_a_flipped_bit_is_in_nobody_s_way(

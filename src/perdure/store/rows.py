@@ -9,11 +9,13 @@ task, and a bug of ours is not taken for damage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from perdure.domain import policy
+from perdure.domain.errors import Unreadable
 from perdure.domain.inputs import Questions
 from perdure.domain.journal import Entry, EntryState, Verb
 from perdure.domain.model import (
@@ -24,11 +26,12 @@ from perdure.domain.model import (
     NewTask,
     Operation,
     Owner,
+    Session,
     Status,
     Task,
 )
 from perdure.domain.timeline import Event, EventKind, Load, RunState
-from perdure.store.codec import plain, sound
+from perdure.store.codec import UNREADABLE, decode_object, mended, plain, sound
 from perdure.store.sealing import Codec
 
 __all__ = [
@@ -47,7 +50,9 @@ __all__ = [
     "operation",
     "owned",
     "questions",
+    "readable",
     "run_state",
+    "session",
     "stored_digest",
     "stored_end",
     "stored_message",
@@ -76,6 +81,10 @@ STANDING: Final = f"tenant, principal, {OWNED_STANDING}"
 OPERATION: Final = "method, name, params, handler_version, accepts"
 """The columns of its operation, as `operation` reads them."""
 
+
+logger = logging.getLogger("perdure.store")
+
+T = TypeVar("T")
 
 _ODD: Final = (ValueError, LookupError, TypeError, AttributeError)
 """What reading a row raises that no store has written."""
@@ -136,6 +145,16 @@ def _owned(owner: Owner, row: Any, codec: Codec) -> Task:
         None if result is None else codec.decode_object(result, owner, id_, "result"),
         None if error is None else _failure(error, owner, id_, codec),
     )
+
+
+def readable(rows: Iterable[Any], read: Callable[[Any], T]) -> Iterator[T]:
+    """What `read` makes of each of many tasks' rows, without those that can't be read: they are said in the log."""
+    for row in rows:
+        try:
+            found = read(row)
+        except Unreadable:
+            continue  # the codec has said which
+        yield found
 
 
 def operation(row: Any, of: Task, codec: Codec) -> Operation:
@@ -203,6 +222,15 @@ def run_state(row: Any) -> RunState:
     return RunState(*row)
 
 
+def session(id_: str, expires_at: int, info: str) -> Session:
+    """A process's lease. It lasts until it lapses, whether or not it can be read what the process says of itself."""
+    try:
+        return Session(mended(id_), expires_at, decode_object(info))
+    except UNREADABLE as error:
+        logger.debug("session %s: what it says of itself can't be read: %s", mended(id_), type(error).__name__)
+        return Session(mended(id_), expires_at, {})
+
+
 def load(row: Any, now: int) -> Load:
     """What there is to run of one handler: handler, ready, held, all of them, since when the first is ready."""
     handler, ready, held, all_, since = row
@@ -246,7 +274,10 @@ def stored_digest(new: NewTask, codec: Codec) -> str | None:
 
 def digest(stored: str | None, of: Task, codec: Codec) -> str | None:
     """The digest that was stored."""
-    return None if stored is None else codec.decode_words(stored, of.owner, of.id, "digest")
+    try:
+        return None if stored is None else codec.decode_words(stored, of.owner, of.id, "digest")
+    except _ODD as error:
+        raise codec.damaged(error, of.id, "digest") from error
 
 
 def update_values(changed: Task, codec: Codec) -> tuple[object, ...]:

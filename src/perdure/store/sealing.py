@@ -288,6 +288,13 @@ def _bound(owner: Owner, id: str, *what: str) -> bytes:
     return "\0".join((id, owner.tenant, owner.principal, *what)).encode()
 
 
+def _are_sound(texts: Iterable[str]) -> bool:
+    try:
+        return all(sound(text) is text for text in texts)
+    except UNREADABLE:
+        return False
+
+
 # -- start-up ----------------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +311,10 @@ def check(sample: Iterable[Any], held: Codec, shown: str) -> None:
     if held is BLIND:
         return
     errors, opened = dict[str, Unreadable](), set[str]()
-    for id_, tenant, principal, params in sample:
+    for texts in sample:
+        if not _are_sound(texts):  # nor is a row that was damaged
+            continue
+        id_, tenant, principal, params = texts
         if params.startswith(MARK):
             key_id = key_id_of(params)
             try:
