@@ -263,6 +263,28 @@ async def test_what_somebody_is_using_is_left_for_another_pass(emptied_database:
         assert (await store.inspect(over.task.id)).operation.handler == HANDLER
 
 
+async def test_a_value_that_was_changed_since_it_was_read_counts_as_one_that_is_left(
+    emptied_database: str, clock: VirtualClock
+) -> None:
+    place = Place(emptied_database)
+    async with opened(place, clock, OLD) as store:
+        claim = await running(store)
+        await store.record(claim, step("0", SAID))
+        await store.finish(claim, DONE)
+    connection = await parse(emptied_database).connect_directly(PATIENCE)
+    async with opened(place, clock, NEW, OLD) as store, asyncio.timeout(PATIENCE):
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("UPDATE perdure.entry SET value = value || ' '")
+        resealing = asyncio.create_task(store.reseal(Mark(Table.ENTRY), 10))
+        while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            pass  # until it waits for the row
+        await transaction.commit()
+        page = await resealing
+    await connection.close()
+    assert (page.resealed, page.left) == (0, 1)
+
+
 async def test_an_answer_that_comes_in_between_is_not_overwritten(place: Place, clock: VirtualClock) -> None:
     async with opened(place, clock, OLD, NEW) as before, opened(place, clock, NEW, OLD) as store:
         claims = [await parked(before) for _ in range(20)]

@@ -29,10 +29,14 @@ _STATEMENTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What is to be replaced: the columns of the statement, the first of which is the task; and how many are new."""
+    """What is to be replaced: the columns of the statement, which begin with task and key; and how many are new."""
 
     columns: tuple[Any, ...]
     count: int
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.columns[:2]
 
 
 async def reseal(access: Access, after: Mark, limit: int) -> Done:
@@ -57,12 +61,12 @@ async def reseal(access: Access, after: Mark, limit: int) -> Done:
 
 
 async def _replace(access: Access, write: str, stale: Sequence[_Row]) -> int:
-    """Replace what nobody else is using; how many values."""
+    """Replace what nobody else is using, and is as it was read; how many values that were."""
     seqs = [*{row.columns[0] for row in stale}]
     async with access.writing():
         runs = [seq for (seq,) in await access.connection.fetch(sql.RESEAL_RUNS, seqs)]
         mine = {seq for (seq,) in await access.connection.fetch(sql.RESEAL_TASKS, seqs, runs)}
         rows = [row for row in stale if row.columns[0] in mine]
-        if rows:
-            await access.connection.execute(write, *map(list, zip(*(row.columns for row in rows), strict=True)))
-    return sum(row.count for row in rows)
+        columns = [[*column] for column in zip(*(row.columns for row in rows), strict=True)]
+        written = {(*row,) for row in (await access.connection.fetch(write, *columns) if rows else ())}
+    return sum(row.count for row in rows if row.key in written)

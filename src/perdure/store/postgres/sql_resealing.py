@@ -54,7 +54,8 @@ SET params = given.params, result = given.result, error = given.error, message =
     idem_digest = given.idem_digest
 FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
      AS given (seq, key, version, params, result, error, message, idem_digest)
-WHERE task.seq = given.seq AND task.seq = ANY($1::bigint[]) AND task.version = given.version"""
+WHERE task.seq = given.seq AND task.seq = ANY($1::bigint[]) AND task.version = given.version
+RETURNING given.seq, given.key"""
 
 # index: input_pkey. What was asked stays, and an answer comes once.
 RESEALED_INPUT: Final = """
@@ -62,18 +63,21 @@ UPDATE perdure.input AS input SET request = given.request, response = given.resp
 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
      AS given (task_seq, key, state, request, response)
 WHERE input.task_seq = given.task_seq AND input.task_seq = ANY($1::bigint[]) AND input.key = given.key
-  AND input.state = given.state"""
+  AND input.state = given.state
+RETURNING given.task_seq, given.key"""
 
 # index: entry_pkey
 RESEALED_ENTRY: Final = """
 UPDATE perdure.entry AS entry SET value = given.value
 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS given (task_seq, place, before, value)
 WHERE entry.task_seq = given.task_seq AND entry.task_seq = ANY($1::bigint[]) AND entry.place = given.place
-  AND entry.value = given.before"""
+  AND entry.value = given.before
+RETURNING given.task_seq, given.place"""
 
 # index: event_pkey. Events stay as they are until they are forgotten.
 RESEALED_EVENT: Final = """
 UPDATE perdure.event AS event SET detail = given.detail
 FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[])
      AS given (task_seq, position, was, detail, kind)
-WHERE event.task_seq = given.task_seq AND event.task_seq = ANY($1::bigint[]) AND event.position = given.position"""
+WHERE event.task_seq = given.task_seq AND event.task_seq = ANY($1::bigint[]) AND event.position = given.position
+RETURNING given.task_seq, given.position"""
