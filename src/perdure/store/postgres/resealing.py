@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perdure.domain.model import Owner
-from perdure.store.reseal import Mark, Page, Table, ends, renewed
+from perdure.store.reseal import Mark, Page, Table, ends, fitting, renewed
 
 from . import sql_resealing as sql
 from .access import Access
@@ -20,10 +20,10 @@ from .jobs import Done
 __all__ = ["reseal"]
 
 _STATEMENTS: Final = {
-    Table.TASK: (sql.RESEAL_TASK, sql.RESEALED_TASK),
-    Table.INPUT: (sql.RESEAL_INPUT, sql.RESEALED_INPUT),
-    Table.ENTRY: (sql.RESEAL_ENTRY, sql.RESEALED_ENTRY),
-    Table.EVENT: (sql.RESEAL_EVENT, sql.RESEALED_EVENT),
+    Table.TASK: (sql.SIZES_TASK, sql.RESEAL_TASK, sql.RESEALED_TASK),
+    Table.INPUT: (sql.SIZES_INPUT, sql.RESEAL_INPUT, sql.RESEALED_INPUT),
+    Table.ENTRY: (sql.SIZES_ENTRY, sql.RESEAL_ENTRY, sql.RESEALED_ENTRY),
+    Table.EVENT: (sql.SIZES_EVENT, sql.RESEAL_EVENT, sql.RESEALED_EVENT),
 }
 
 
@@ -40,10 +40,12 @@ class _Row:
 
 
 async def reseal(access: Access, after: Mark, limit: int) -> Done:
-    look, write = _STATEMENTS[after.table]
+    sizes, look, write = _STATEMENTS[after.table]
     key = () if after.table is Table.TASK else (after.key,)
     async with access.reading():
-        found = await access.connection.fetch(look, after.seq, limit, *key)
+        weights = await access.connection.fetch(sizes, after.seq, limit, *key)
+        count = fitting(size for (size,) in weights)
+        found = await access.connection.fetch(look, after.seq, count, *key)
         seqs = [*{row[0] for row in found}]
         owners = {row[0]: row for row in await access.connection.fetch(sql.RESEAL_OWNERS, seqs)} if seqs else {}
     stale, unreadable = list[_Row](), list[str]()
@@ -57,7 +59,8 @@ async def reseal(access: Access, after: Mark, limit: int) -> Done:
     written = await _replace(access, write, stale) if stale else 0
     last = (found[-1][0], found[-1][1]) if found else None
     left = sum(row.count for row in stale) - written
-    return Done(Page(ends(after, last, len(found) == limit), written, left, tuple(unreadable)))
+    more = len(weights) == limit or len(weights) > count
+    return Done(Page(ends(after, last, more), written, left, tuple(unreadable)))
 
 
 async def _replace(access: Access, write: str, stale: Sequence[_Row]) -> int:

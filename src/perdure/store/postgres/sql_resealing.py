@@ -35,6 +35,29 @@ RESEAL_EVENT: Final = """
 SELECT task_seq, position, kind, detail, kind FROM perdure.event
 WHERE (task_seq, position) > ($1, $3::int) ORDER BY task_seq, position LIMIT $2"""
 
+# As many bytes as the rows of a page have. How long a text is can be told without fetching it, compressed or not.
+
+# index: task_pkey
+SIZES_TASK: Final = """
+SELECT octet_length(params) + coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)
+       + coalesce(octet_length(message), 0)
+FROM perdure.task WHERE seq > $1 ORDER BY seq LIMIT $2"""
+
+# index: input_pkey
+SIZES_INPUT: Final = """
+SELECT octet_length(request) + coalesce(octet_length(response), 0) FROM perdure.input
+WHERE (task_seq, key) > ($1, $3::text) ORDER BY task_seq, key LIMIT $2"""
+
+# index: entry_pkey
+SIZES_ENTRY: Final = """
+SELECT octet_length(value) FROM perdure.entry
+WHERE (task_seq, place) > ($1, $3::text) ORDER BY task_seq, place LIMIT $2"""
+
+# index: event_pkey
+SIZES_EVENT: Final = """
+SELECT octet_length(detail) FROM perdure.event
+WHERE (task_seq, position) > ($1, $3::int) ORDER BY task_seq, position LIMIT $2"""
+
 # index: task_pkey
 RESEAL_OWNERS: Final = "SELECT seq, id, tenant, principal FROM perdure.task WHERE seq = ANY($1::bigint[])"
 
