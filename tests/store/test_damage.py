@@ -7,12 +7,16 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from perdure.domain.errors import StoreUnavailable, StoreUnusable, TaskNotFound, Unreadable
+from perdure.store.keys import KeyRing
+from perdure.store.sealing import check, codec_for
 from perdure.store.sqlite import SQLiteStore
-from tests.store.support import ADA, new_task
+from tests.store.sealed import NEW, whole_pass
+from tests.store.support import ADA, DONE, NAME, hire, new_task, parked, running, step
 
 
 @pytest.fixture
@@ -107,6 +111,142 @@ async def test_a_row_that_no_store_has_written_can_not_be_read_and_the_log_says_
         await opened.get(ADA, damaged.id)
     assert "was damaged" in caplog.text
     assert await opened.get(ADA, sound.id) == sound
+
+
+def flip(outside: sqlite3.Connection, table: str, column: str, where: str) -> None:
+    """Flip the highest bit of a text's second byte, as a disk may: it is no UTF-8 any more."""
+    ((text,),) = outside.execute(f"SELECT CAST({column} AS BLOB) FROM {table} WHERE {where}").fetchall()
+    flipped = text[:1] + bytes([text[1] ^ 0x80]) + text[2:]
+    outside.execute("PRAGMA ignore_check_constraints = ON")
+    outside.execute(f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE {where}", (flipped,))
+
+
+@pytest.mark.parametrize("column", ["params", "name", "status", "principal", "id"])
+async def test_one_flipped_bit_puts_its_own_run_off_and_the_others_are_claimed(
+    opened: SQLiteStore, outside: sqlite3.Connection, caplog: pytest.LogCaptureFixture, column: str
+) -> None:
+    new = new_task(params={"secret": "xyzzy"})
+    damaged, sound = await opened.create(new), await opened.create(new_task())
+    flip(outside, "task", column, f"seq = {damaged.seq}")
+    worker = await hire(opened)
+    assert [claim.task for claim in await worker.claim(10)] == [sound]
+    assert await worker.claim(10) == ()
+    assert "was damaged" in caplog.text
+    assert "xyzzy" not in caplog.text
+    for record in caplog.records:
+        record.getMessage().encode()
+
+
+async def test_a_flipped_bit_in_what_a_task_holds_is_not_served_and_concerns_no_other(
+    opened: SQLiteStore, outside: sqlite3.Connection
+) -> None:
+    claims = [await running(opened) for _ in range(2)]
+    for claim in claims:
+        await opened.record(claim, step("0", "some words"))
+        await opened.retry(claim, 0, "some words")
+    seq = claims[0].seq
+    for table, column in (("event", "detail"), ("entry", "value"), ("entry", "name")):
+        where = f"task_seq = {seq}"
+        before = outside.execute(f"SELECT {column} FROM {table} WHERE {where}").fetchone()
+        flip(outside, table, column, where)
+        with pytest.raises(Unreadable):
+            await opened.inspect(claims[0].task.id)
+        outside.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", before)
+        await opened.inspect(claims[0].task.id)
+        await opened.inspect(claims[1].task.id)
+
+
+async def test_a_flipped_bit_in_a_question_or_its_key_is_that_task_s_alone(
+    opened: SQLiteStore, outside: sqlite3.Connection
+) -> None:
+    for column in ("request", "key", "place"):
+        claim = await parked(opened, some_name=NAME)
+        outside.execute("UPDATE input SET place = '0.1.2'")
+        flip(outside, "input", column, f"task_seq = {claim.seq}")
+        with pytest.raises(Unreadable):
+            await opened.get(ADA, claim.task.id)
+        with pytest.raises(Unreadable):
+            await opened.answer(ADA, claim.task.id, {})
+
+
+async def test_of_many_tasks_one_with_a_damaged_row_is_left_out_and_not_told_to_be_gone(
+    opened: SQLiteStore, outside: sqlite3.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged, sound = [await opened.create(new_task()) for _ in range(2)]
+    flip(outside, "task", "status", f"seq = {damaged.seq}")
+    assert await opened.page(ADA, None, 10) == (sound,)
+    known = {damaged.id: 0, sound.id: 0, "tsk_none": 0}
+    assert await opened.changed(known) == {sound.id: sound, "tsk_none": None}
+    assert "row of task" in caplog.text
+
+
+async def test_a_bug_of_ours_is_not_taken_for_damage(opened: SQLiteStore) -> None:
+    with pytest.raises(AttributeError):
+        await opened.changed(cast("dict[str, int]", [1]))
+
+
+async def test_who_keeps_house_goes_on_past_a_damaged_row(opened: SQLiteStore, outside: sqlite3.Connection) -> None:
+    for end in ("take over", "close", "give back"):
+        worker = await hire(opened)
+        damaged, sound = [await opened.create(new_task()) for _ in range(2)]
+        claims = await worker.claim(10)
+        assert {claim.seq for claim in claims} == {damaged.seq, sound.seq}
+        flip(outside, "task", "status", f"seq = {damaged.seq}")
+        if end == "take over":
+            assert await opened.take_over([worker.session]) == 2
+        elif end == "close":
+            await opened.close_session(worker.session)
+        else:
+            assert await opened.give_back(worker.session, frozenset((each.seq, each.fence) for each in claims)) == 2
+        assert outside.execute("SELECT count(*) FROM run WHERE session IS NOT NULL").fetchone() == (0,)
+        (claim,) = await (await hire(opened)).claim(10)
+        await opened.finish(claim, DONE)
+    outside.execute("UPDATE task SET expires_at = 0 WHERE status <> 'completed'")
+    await opened.create(new_task(ttl_ms=1))
+    assert await opened.expire(10) == 1
+
+
+async def test_a_lease_lasts_though_it_can_not_be_read_what_its_process_says_of_itself(
+    opened: SQLiteStore, outside: sqlite3.Connection
+) -> None:
+    session = await opened.open_session(100_000, {"pid": 1})
+    flip(outside, "session", "info", "true")
+    (((found, lapsed)),) = await opened.sessions()
+    assert (found.id, found.info, lapsed) == (session.id, {}, False)
+    flip(outside, "session", "id", "true")
+    assert len(await opened.sessions()) == 1
+
+
+@pytest.mark.parametrize("value", [None, "\udcff"])
+def test_a_damaged_row_says_nothing_of_the_keys_at_the_start(value: str | None) -> None:
+    check([("tsk_a", "", "ada", value), ("tsk_a", value, "ada", "~1.old.AAAA")], codec_for(None), "tasks.db")
+
+
+async def test_a_status_message_with_a_flipped_bit_is_in_nobody_s_way(
+    opened: SQLiteStore, outside: sqlite3.Connection
+) -> None:
+    claim = await running(opened)
+    await opened.report(claim, "half way")
+    flip(outside, "task", "message", f"seq = {claim.seq}")
+    assert (await opened.get(ADA, claim.task.id)).message == "The status message can't be read"
+    await opened.request_cancel(ADA, claim.task.id)
+    await opened.finish(claim, DONE)
+    assert (await opened.get(ADA, claim.task.id)).result == DONE.result
+
+
+async def test_a_row_with_a_flipped_bit_is_left_as_it_is_when_values_are_sealed_anew_and_is_named(
+    path: Path, opened: SQLiteStore, outside: sqlite3.Connection
+) -> None:
+    damaged = await opened.create(new_task(params={"some": "words"}))
+    await opened.create(new_task())
+    flip(outside, "task", "params", f"seq = {damaged.seq}")
+    sealing = SQLiteStore(f"sqlite:///{path}", codec=codec_for(KeyRing(NEW)))
+    await sealing.open()
+    pages = await whole_pass(sealing)
+    await sealing.close()
+    assert [page.resealed for page in pages] == [1, 0, 0, 0]
+    assert len(pages[0].unreadable) == 1
+    assert "row of task tsk_" in pages[0].unreadable[0]
 
 
 async def test_a_write_that_meets_a_damaged_page_is_unavailable_and_nothing_of_it_stays(

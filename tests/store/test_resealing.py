@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from perdure.domain.model import Completed, InputState
+from perdure.domain.model import Completed, InputState, JSONObject
 from perdure.store.keys import MARK
 from perdure.store.postgres.url import parse
 from perdure.store.reseal import START, Mark, Page, Table
@@ -112,6 +112,20 @@ async def test_pages_are_as_small_as_is_wanted_and_go_through_everything_once(
             (one.table, one.seq, one.key) != (other.table, other.seq, other.key) for one, other in pairwise(marks)
         )
         assert {mark.table for mark in marks} == {*Table}
+
+
+async def test_a_page_of_large_rows_is_bounded_by_their_bytes(place: Place, clock: VirtualClock) -> None:
+    async with opened(place, clock, OLD) as store:
+        large: list[JSONObject] = [{"said": "x" * 3_000_000}] * 5
+        for params in large:
+            claim = await running(store, new_task(params=params))
+            await store.record(claim, step("0", params))
+        await parked(store, name={"method": "elicitation/create", "params": large[0]})
+    async with opened(place, clock, NEW, OLD) as store:
+        pages = await whole_pass(store, 100)
+        assert [page.next for page in pages[:3]] == [Mark(Table.TASK, 3), Mark(Table.INPUT), Mark(Table.ENTRY)]
+        assert [page.resealed for page in pages] == [3, 3, 1, 3, 2, 0]
+        assert resealed(await whole_pass(store, 100)) == 0
 
 
 async def test_a_pass_that_was_broken_off_is_begun_anew_and_does_the_rest(place: Place, clock: VirtualClock) -> None:
@@ -261,6 +275,28 @@ async def test_what_somebody_is_using_is_left_for_another_pass(emptied_database:
     async with opened(place, clock, NEW) as store:
         assert (await store.inspect(open_task.task.id)).journal.questions["name"].state is InputState.OUTSTANDING
         assert (await store.inspect(over.task.id)).operation.handler == HANDLER
+
+
+async def test_a_value_that_was_changed_since_it_was_read_counts_as_one_that_is_left(
+    emptied_database: str, clock: VirtualClock
+) -> None:
+    place = Place(emptied_database)
+    async with opened(place, clock, OLD) as store:
+        claim = await running(store)
+        await store.record(claim, step("0", SAID))
+        await store.finish(claim, DONE)
+    connection = await parse(emptied_database).connect_directly(PATIENCE)
+    async with opened(place, clock, NEW, OLD) as store, asyncio.timeout(PATIENCE):
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("UPDATE perdure.entry SET value = value || ' '")
+        resealing = asyncio.create_task(store.reseal(Mark(Table.ENTRY), 10))
+        while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            pass  # until it waits for the row
+        await transaction.commit()
+        page = await resealing
+    await connection.close()
+    assert (page.resealed, page.left) == (0, 1)
 
 
 async def test_an_answer_that_comes_in_between_is_not_overwritten(place: Place, clock: VirtualClock) -> None:

@@ -14,7 +14,18 @@ from perdure.domain.errors import NotStorable
 from perdure.domain.limits import MAX_DEPTH
 from perdure.domain.model import JSON, JSONObject
 
-__all__ = ["UNREADABLE", "copied", "decode", "decode_object", "encode", "is_deeper", "is_plain", "mended", "plain"]
+__all__ = [
+    "UNREADABLE",
+    "copied",
+    "decode",
+    "decode_object",
+    "encode",
+    "is_deeper",
+    "is_plain",
+    "mended",
+    "plain",
+    "sound",
+]
 
 UNREADABLE: Final = (TypeError, ValueError, RecursionError)
 """What reading raises where the text is none that `encode` made: it is sealed, or was damaged."""
@@ -96,11 +107,18 @@ def mended(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
+def sound(text: str) -> str:
+    """`text` itself, which a store has read. One of `UNREADABLE` is raised if it was no UTF-8 (`sqlite.schema`)."""
+    if not str.isascii(text):  # so written, it refuses what is no text at all
+        text.encode()
+    return text
+
+
 def decode(text: str) -> JSON:
     """The value that `encode` made `text` from. One of `UNREADABLE` is raised if it was not."""
     # The text is `encode`'s own, with nothing before or after the value: what `json.loads` does besides costs as much
     # again as the parsing, at every read of a task.
-    return cast("JSON", _decoder.raw_decode(text)[0])
+    return cast("JSON", _decoder.raw_decode(sound(text))[0])
 
 
 def copied(value: JSON) -> JSON:
@@ -114,7 +132,7 @@ def copied(value: JSON) -> JSON:
 
 def decode_object(text: str) -> JSONObject:
     """The same for a value that is known to be an object."""
-    value: object = _decoder.raw_decode(text)[0]
+    value: object = _decoder.raw_decode(sound(text))[0]
     if not isinstance(value, dict):
         raise TypeError(f"not an object but {type(value).__name__}")
     return cast("JSONObject", value)

@@ -8,7 +8,7 @@ store: who replaces a value makes sure that it is still the one that was read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -18,9 +18,10 @@ from perdure.domain.errors import Unreadable
 from perdure.domain.model import Owner
 from perdure.domain.timeline import EventKind
 
+from .codec import UNREADABLE, mended, sound
 from .sealing import NOTES, Codec
 
-__all__ = ["START", "Mark", "Page", "Resealing", "Table", "ends", "renewed"]
+__all__ = ["START", "Mark", "Page", "Resealing", "Table", "ends", "fitting", "renewed"]
 
 
 class Table(Enum):
@@ -63,7 +64,7 @@ class Resealing(Protocol):
     """What a store has whose values may be sealed."""
 
     async def reseal(self, after: Mark, limit: int) -> Page:
-        """Store up to `limit` rows after that mark as they would be stored now.
+        """Store up to `limit` rows after that mark as they would be stored now; fewer of them where they are large.
 
         A value that can't be opened is left as it is. Safe to call at any time, any number of times.
 
@@ -71,6 +72,20 @@ class Resealing(Protocol):
             StoreUnavailable: as every verb; the page is begun anew by the same call.
         """
         ...
+
+
+_FULL: Final = 8 * 1024 * 1024
+"""Bytes, or characters, after which a page takes no further row. All of it is in memory, and in one transaction."""
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """How many of the rows of those sizes, which come in order, make a page. Asks for no size that it need not know."""
+    count = total = 0
+    for size in sizes:
+        count, total = count + 1, total + size
+        if total >= _FULL:
+            break
+    return count
 
 
 def ends(after: Mark, last: tuple[int, str | int] | None, full: bool) -> Mark | None:
@@ -85,6 +100,8 @@ def ends(after: Mark, last: tuple[int, str | int] | None, full: bool) -> Mark | 
 def renewed(table: Table, owner: Owner, id_: str, key: Any, values: Sequence[str | None], codec: Codec) -> Renewed:
     """A row's values as they would be stored now, in the order of the statements."""
     renewal = Renewed(owner, id_, codec, [*values])
+    if renewal.is_damaged(key):
+        return renewal
     match table:
         case Table.TASK:
             for at, name in enumerate(("params", "result", "error")):
@@ -112,6 +129,16 @@ class Renewed:
     values: list[str | None]
     count: int = 0
     unreadable: tuple[str, ...] = ()
+
+    def is_damaged(self, key: Any) -> bool:
+        """Whether there is a text in the row that is no UTF-8. No statement could put that back, so all of it stays."""
+        try:
+            for text in (self.id, self.owner.tenant, self.owner.principal, key, *self.values):
+                sound(str(text))
+        except UNREADABLE as error:
+            self.unreadable += (f"a row of task {ids.abbreviated(mended(self.id))}: {type(error).__name__}",)
+            return True
+        return False
 
     def value(self, at: int, *what: str) -> None:
         """Renew the JSON at that position."""

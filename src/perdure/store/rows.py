@@ -2,15 +2,20 @@
 
 They give the columns the same names and order, write JSON as text, and may have a number where another has a boolean.
 Values become text and come back through the store's `Codec`, which has to know whose they are.
+
+A row that no store has written is `Unreadable` where it is read, and nowhere else, so that it concerns nobody but its
+task, and a bug of ours is not taken for damage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from perdure.domain import policy
+from perdure.domain.errors import Unreadable
 from perdure.domain.inputs import Questions
 from perdure.domain.journal import Entry, EntryState, Verb
 from perdure.domain.model import (
@@ -21,11 +26,12 @@ from perdure.domain.model import (
     NewTask,
     Operation,
     Owner,
+    Session,
     Status,
     Task,
 )
 from perdure.domain.timeline import Event, EventKind, Load, RunState
-from perdure.store.codec import plain
+from perdure.store.codec import UNREADABLE, decode_object, mended, plain, sound
 from perdure.store.sealing import Codec
 
 __all__ = [
@@ -44,7 +50,9 @@ __all__ = [
     "operation",
     "owned",
     "questions",
+    "readable",
     "run_state",
+    "session",
     "stored_digest",
     "stored_end",
     "stored_message",
@@ -74,6 +82,14 @@ OPERATION: Final = "method, name, params, handler_version, accepts"
 """The columns of its operation, as `operation` reads them."""
 
 
+logger = logging.getLogger("perdure.store")
+
+T = TypeVar("T")
+
+_ODD: Final = (ValueError, LookupError, TypeError, AttributeError)
+"""What reading a row raises that no store has written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Whose:
     """What a task's values are bound to, of a task that is not read itself."""
@@ -87,12 +103,27 @@ _STATUSES: Final = {status.value: status for status in Status}
 
 
 def task(row: Any, codec: Codec) -> Task:
-    """The task in a row of `TASK`'s columns, without its questions."""
-    return owned(Owner(row[0], row[1]), row[2:], codec)
+    """The task in a row of `TASK`'s columns, without its questions.
+
+    Raises:
+        Unreadable: it was damaged, or holds what can't be opened; so do all that read rows here.
+    """
+    try:
+        owner = Owner(sound(row[0]), sound(row[1]))
+    except _ODD as error:
+        raise codec.damaged(error, "", "owner") from error
+    return owned(owner, row[2:], codec)
 
 
 def owned(owner: Owner, row: Any, codec: Codec) -> Task:
     """The owner's task in a row of `OWNED`'s columns, without its questions."""
+    try:
+        return _owned(owner, row, codec)
+    except _ODD as error:
+        raise codec.damaged(error, str(row[1]), "row") from error
+
+
+def _owned(owner: Owner, row: Any, codec: Codec) -> Task:
     (
         seq, id_, status, message, version, created_at, updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, result,
         error,
@@ -100,7 +131,7 @@ def owned(owner: Owner, row: Any, codec: Codec) -> Task:
     # By position, in the order in which `Task` has them: with as many names it would take half as long again.
     return Task(
         seq,
-        id_,
+        sound(id_),
         owner,
         _STATUSES[status],
         created_at,
@@ -116,28 +147,46 @@ def owned(owner: Owner, row: Any, codec: Codec) -> Task:
     )
 
 
+def readable(rows: Iterable[Any], read: Callable[[Any], T]) -> Iterator[T]:
+    """What `read` makes of each of many tasks' rows, without those that can't be read: they are said in the log."""
+    for row in rows:
+        try:
+            found = read(row)
+        except Unreadable:
+            continue  # the codec has said which
+        yield found
+
+
 def operation(row: Any, of: Task, codec: Codec) -> Operation:
     """The operation in a row of `OPERATION`'s columns."""
-    method, name, params, version, accepts = row
-    ordered = codec.decode_object(params, of.owner, of.id, "params")
-    return Operation(method, name, ordered, version, frozenset(accepts.split()))
+    try:
+        method, name, params, version, accepts = row
+        ordered = codec.decode_object(params, of.owner, of.id, "params")
+        return Operation(sound(method), sound(name), ordered, sound(version), frozenset(sound(accepts).split()))
+    except _ODD as error:
+        raise codec.damaged(error, of.id, "operation") from error
 
 
 def questions(rows: Iterable[Any], of: Task, codec: Codec) -> Questions:
     """A task's questions: key, request, issued_at, state, response, place, deadline, awaited."""
-    return {
-        key: InputRequest(
-            key,
+    return {row[0]: _question(row, of, codec) for row in rows}
+
+
+def _question(row: Any, of: Task, codec: Codec) -> InputRequest:
+    try:
+        key, request, issued_at, state, response, place, deadline, awaited = row
+        return InputRequest(
+            sound(key),
             codec.decode_object(request, of.owner, of.id, "request", key),
             issued_at,
             InputState(state),
             None if response is None else codec.decode(response, of.owner, of.id, "response", key),
-            place,
+            None if place is None else sound(place),
             deadline,
             bool(awaited),
         )
-        for key, request, issued_at, state, response, place, deadline, awaited in rows
-    }
+    except _ODD as error:
+        raise codec.damaged(error, of.id, "question") from error
 
 
 def entries(rows: Iterable[Any], of: Task, codec: Codec) -> dict[str, Entry]:
@@ -147,20 +196,39 @@ def entries(rows: Iterable[Any], of: Task, codec: Codec) -> dict[str, Entry]:
 
 def entry(row: Any, of: Task | Whose, codec: Codec) -> Entry:
     """An entry of the journal: place, verb, name, state, value, wake_at."""
-    place, verb, name, state, value, wake_at = row
-    kept = codec.decode(value, of.owner, of.id, "entry", place)
-    return Entry(place, Verb(verb), name, EntryState(state), kept, wake_at)
+    try:
+        place, verb, name, state, value, wake_at = row
+        kept = codec.decode(value, of.owner, of.id, "entry", place)
+        return Entry(sound(place), Verb(verb), sound(name), EntryState(state), kept, wake_at)
+    except _ODD as error:
+        raise codec.damaged(error, of.id, "entry") from error
 
 
 def events(rows: Iterable[Any], of: Task, codec: Codec) -> tuple[Event, ...]:
     """A task's timeline: at, kind, detail."""
-    noted = ((at, EventKind(kind), detail) for at, kind, detail in rows)
-    return tuple(Event(at, kind, codec.decode_note(kind, detail, of.owner, of.id)) for at, kind, detail in noted)
+    return tuple(_event(row, of, codec) for row in rows)
+
+
+def _event(row: Any, of: Task, codec: Codec) -> Event:
+    try:
+        at, kind, detail = row[0], EventKind(row[1]), row[2]
+        return Event(at, kind, codec.decode_note(kind, detail, of.owner, of.id))
+    except _ODD as error:
+        raise codec.damaged(error, of.id, "event") from error
 
 
 def run_state(row: Any) -> RunState:
     """Where a run is: handler, due_at, session, fence, failures, deaths, deadline_at."""
     return RunState(*row)
+
+
+def session(id_: str, expires_at: int, info: str) -> Session:
+    """A process's lease. It lasts until it lapses, whether or not it can be read what the process says of itself."""
+    try:
+        return Session(mended(id_), expires_at, decode_object(info))
+    except UNREADABLE as error:
+        logger.debug("session %s: what it says of itself can't be read: %s", mended(id_), type(error).__name__)
+        return Session(mended(id_), expires_at, {})
 
 
 def load(row: Any, now: int) -> Load:
@@ -206,7 +274,10 @@ def stored_digest(new: NewTask, codec: Codec) -> str | None:
 
 def digest(stored: str | None, of: Task, codec: Codec) -> str | None:
     """The digest that was stored."""
-    return None if stored is None else codec.decode_words(stored, of.owner, of.id, "digest")
+    try:
+        return None if stored is None else codec.decode_words(stored, of.owner, of.id, "digest")
+    except _ODD as error:
+        raise codec.damaged(error, of.id, "digest") from error
 
 
 def update_values(changed: Task, codec: Codec) -> tuple[object, ...]:

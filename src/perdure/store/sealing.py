@@ -24,7 +24,7 @@ from perdure.domain.model import JSON, JSONObject, Owner
 from perdure.domain.timeline import EventKind
 
 from . import codec
-from .codec import UNREADABLE, plain
+from .codec import UNREADABLE, mended, plain, sound
 from .keys import MARK, KeyRing, key_id_of
 
 __all__ = ["BLIND", "CLEAR", "NOTES", "SEALED", "Codec", "Unopened", "check", "codec_for"]
@@ -122,11 +122,10 @@ class Codec:
         Raises:
             Unreadable: as `decode`.
         """
-        if not text.startswith(_TILDE):
-            return text
         if text.startswith(MARK):
             return self._open(text, owner, id, *what)
-        return text[1:] if text.startswith(_TILDE, 1) else text
+        self._sound(text, id, *what)
+        return text[1:] if text.startswith(_TILDE * 2) else text
 
     def encode_message(self, message: str, owner: Owner, id: str) -> str:
         """A status message as it is stored."""
@@ -135,13 +134,13 @@ class Codec:
         return self.encode_words(message, owner, id, "message")
 
     def decode_message(self, text: str, owner: Owner, id: str) -> str:
-        """The status message that was stored; `Unopened` if it can't be opened."""
-        if not text.startswith(_TILDE):
+        """The status message that was stored; `Unopened` if it can't be opened, or was damaged."""
+        if text.isascii() and not text.startswith(_TILDE):
             return text
         try:
             return self.decode_words(text, owner, id, "message")
         except Unreadable:
-            return Unopened(text)
+            return Unopened(mended(text))  # what is no UTF-8 can't be put back
 
     def encode_note(self, kind: EventKind, detail: str, owner: Owner, id: str) -> str:
         """An event's detail as it is stored."""
@@ -149,7 +148,15 @@ class Codec:
 
     def decode_note(self, kind: EventKind, text: str, owner: Owner, id: str) -> str:
         """The event's detail that was stored."""
-        return self.decode_words(text, owner, id, "event", kind.value) if kind in NOTES else text
+        if kind in NOTES:
+            return self.decode_words(text, owner, id, "event", kind.value)
+        return self._sound(text, id, "event", kind.value)
+
+    def _sound(self, text: str, id: str, *what: str) -> str:
+        try:
+            return sound(text)
+        except UNREADABLE as error:
+            raise self.damaged(error, id, *what) from error
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -172,7 +179,7 @@ class Codec:
         value = (id, *what)
         if value not in self._said and len(self._said) < _SAID:
             self._said.add(value)
-            logger.log(level, "%s of task %s: %s", " ".join(what), ids.abbreviated(id), error)
+            logger.log(level, "%s of task %s: %s", mended(" ".join(what)), mended(ids.abbreviated(id)), error)
 
     def unsealed(self, text: str, owner: Owner, id: str, *what: str) -> str:
         """The text that was sealed as `text`, or that itself if it was not; nothing is said in the log.
@@ -262,7 +269,7 @@ class _Blind(Codec):
             return dict(_SEALED_ERROR) if what == ("error",) else {}
 
     def decode_words(self, text: str, owner: Owner, id: str, *what: str) -> str:
-        return "(sealed)" if text.startswith(MARK) else super().decode_words(text, owner, id, *what)
+        return "(sealed)" if text.startswith(MARK) else super().decode_words(mended(text), owner, id, *what)
 
 
 CLEAR: Final = Codec()
@@ -281,6 +288,13 @@ def _bound(owner: Owner, id: str, *what: str) -> bytes:
     return "\0".join((id, owner.tenant, owner.principal, *what)).encode()
 
 
+def _are_sound(texts: Iterable[str]) -> bool:
+    try:
+        return all(sound(text) is text for text in texts)
+    except UNREADABLE:
+        return False
+
+
 # -- start-up ----------------------------------------------------------------------------------------------------------
 
 
@@ -297,7 +311,10 @@ def check(sample: Iterable[Any], held: Codec, shown: str) -> None:
     if held is BLIND:
         return
     errors, opened = dict[str, Unreadable](), set[str]()
-    for id_, tenant, principal, params in sample:
+    for texts in sample:
+        if not _are_sound(texts):  # nor is a row that was damaged
+            continue
+        id_, tenant, principal, params = texts
         if params.startswith(MARK):
             key_id = key_id_of(params)
             try:

@@ -273,11 +273,12 @@ async def _claimed(sheet: Sheet, taken: Sequence[Any], session_id: str, fence: i
     """The claims, without those of tasks that can't be read here."""
     claims: dict[int, Claim] = {}
     for row in taken:
-        run, task = Run(*row[2:12]), rows.task(row[17:], sheet.access.codec)
+        run, seq = Run(*row[2:12]), row[19]
         try:
+            task = rows.task(row[17:], sheet.access.codec)
             operation = rows.operation(row[12:17], task, sheet.access.codec)
         except Unreadable:
-            _put_off(sheet, task.seq, run)
+            _put_off(sheet, seq, run)
             continue
         claims[task.seq] = Claim(
             task, operation, fence, sheet.now, run.failures, run.deaths, run.deadline_at, session_id

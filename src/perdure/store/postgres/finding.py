@@ -16,7 +16,6 @@ from perdure.domain.journal import Entry, Journal
 from perdure.domain.model import InputRequest, Owner, Session, Task
 from perdure.domain.timeline import Inspection, Load
 from perdure.store import rows
-from perdure.store.codec import decode_object
 from perdure.store.sealing import Codec
 
 from . import sql
@@ -123,7 +122,7 @@ async def recall(access: Access, owner: Owner, key: str, digest: str | None) -> 
 async def page(access: Access, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
     before = _NEWEST if after is None else after
     found = await access.connection.fetch(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit)
-    return tuple(rows.owned(owner, row, access.codec) for row in found)
+    return tuple(rows.readable(found, lambda row: rows.owned(owner, row, access.codec)))
 
 
 async def open_questions(access: Access, sought: Sought) -> tuple[InputRequest, ...]:
@@ -175,7 +174,7 @@ def _work(row: Any, codec: Codec) -> Entry | Unreadable:
 
 async def sessions(access: Access) -> tuple[tuple[Session, bool], ...]:
     found = await access.connection.fetch(sql.SESSION_ALL, access.clock)
-    return tuple((Session(id_, expires_at, decode_object(info)), lapsed) for id_, expires_at, info, lapsed in found)
+    return tuple((rows.session(*session), lapsed) for *session, lapsed in found)
 
 
 # -- what operators ask ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from perdure.domain.model import Owner
-from perdure.store.reseal import Mark, Page, Table, ends, renewed
+from perdure.store.reseal import Mark, Page, Table, ends, fitting, renewed
 
 from . import sql_resealing as sql
 from .access import Access
@@ -20,26 +20,32 @@ from .jobs import Done
 __all__ = ["reseal"]
 
 _STATEMENTS: Final = {
-    Table.TASK: (sql.RESEAL_TASK, sql.RESEALED_TASK),
-    Table.INPUT: (sql.RESEAL_INPUT, sql.RESEALED_INPUT),
-    Table.ENTRY: (sql.RESEAL_ENTRY, sql.RESEALED_ENTRY),
-    Table.EVENT: (sql.RESEAL_EVENT, sql.RESEALED_EVENT),
+    Table.TASK: (sql.SIZES_TASK, sql.RESEAL_TASK, sql.RESEALED_TASK),
+    Table.INPUT: (sql.SIZES_INPUT, sql.RESEAL_INPUT, sql.RESEALED_INPUT),
+    Table.ENTRY: (sql.SIZES_ENTRY, sql.RESEAL_ENTRY, sql.RESEALED_ENTRY),
+    Table.EVENT: (sql.SIZES_EVENT, sql.RESEAL_EVENT, sql.RESEALED_EVENT),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What is to be replaced: the columns of the statement, the first of which is the task; and how many are new."""
+    """What is to be replaced: the columns of the statement, which begin with task and key; and how many are new."""
 
     columns: tuple[Any, ...]
     count: int
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.columns[:2]
+
 
 async def reseal(access: Access, after: Mark, limit: int) -> Done:
-    look, write = _STATEMENTS[after.table]
+    sizes, look, write = _STATEMENTS[after.table]
     key = () if after.table is Table.TASK else (after.key,)
     async with access.reading():
-        found = await access.connection.fetch(look, after.seq, limit, *key)
+        weights = await access.connection.fetch(sizes, after.seq, limit, *key)
+        count = fitting(size for (size,) in weights)
+        found = await access.connection.fetch(look, after.seq, count, *key)
         seqs = [*{row[0] for row in found}]
         owners = {row[0]: row for row in await access.connection.fetch(sql.RESEAL_OWNERS, seqs)} if seqs else {}
     stale, unreadable = list[_Row](), list[str]()
@@ -53,16 +59,17 @@ async def reseal(access: Access, after: Mark, limit: int) -> Done:
     written = await _replace(access, write, stale) if stale else 0
     last = (found[-1][0], found[-1][1]) if found else None
     left = sum(row.count for row in stale) - written
-    return Done(Page(ends(after, last, len(found) == limit), written, left, tuple(unreadable)))
+    more = len(weights) == limit or len(weights) > count
+    return Done(Page(ends(after, last, more), written, left, tuple(unreadable)))
 
 
 async def _replace(access: Access, write: str, stale: Sequence[_Row]) -> int:
-    """Replace what nobody else is using; how many values."""
+    """Replace what nobody else is using, and is as it was read; how many values that were."""
     seqs = [*{row.columns[0] for row in stale}]
     async with access.writing():
         runs = [seq for (seq,) in await access.connection.fetch(sql.RESEAL_RUNS, seqs)]
         mine = {seq for (seq,) in await access.connection.fetch(sql.RESEAL_TASKS, seqs, runs)}
         rows = [row for row in stale if row.columns[0] in mine]
-        if rows:
-            await access.connection.execute(write, *map(list, zip(*(row.columns for row in rows), strict=True)))
-    return sum(row.count for row in rows)
+        columns = [[*column] for column in zip(*(row.columns for row in rows), strict=True)]
+        written = {(*row,) for row in (await access.connection.fetch(write, *columns) if rows else ())}
+    return sum(row.count for row in rows if row.key in written)

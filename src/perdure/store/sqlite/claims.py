@@ -15,7 +15,7 @@ from perdure.domain import inputs, lifecycle, timeline
 from perdure.domain.errors import LeaseLost, Unreadable
 from perdure.domain.model import Claim, Demand, JSONObject, Renewal, Session, Task
 from perdure.store import rows
-from perdure.store.base import PROMOTED, PUT_OFF
+from perdure.store.base import PROMOTED
 from perdure.store.codec import encode
 
 from . import shared, sql
@@ -48,16 +48,24 @@ def renew(tx: Transaction, session_id: str, lease_ms: int, now: int) -> Renewal:
 def give_back(tx: Transaction, session_id: str, held: frozenset[tuple[int, int]], now: int) -> int:
     still = sorted(seq for seq, fence, _ in tx.all(sql.RUN_HELD_BY, session_id) if (seq, fence) in held)
     for seq in still:
-        task = shared.by_seq(tx, seq)
-        shared.free(tx, task, lifecycle.on_free(task, minded=shared.minds(tx, seq)), now)
+        _come_back(tx, seq, now, minded=shared.minds(tx, seq))
     return len(still)
 
 
 def close_session(tx: Transaction, session_id: str, now: int) -> None:
     tx.run(sql.SESSION_DELETE, session_id)
     for seq, _, _, minded in tx.all(sql.RUN_OF_SESSIONS, encode([session_id])):
+        _come_back(tx, seq, now, minded=bool(minded))
+
+
+def _come_back(tx: Transaction, seq: int, now: int, *, minded: bool) -> None:
+    """A run that its worker leaves unfinished."""
+    try:
         task = shared.by_seq(tx, seq)
-        shared.free(tx, task, lifecycle.on_free(task, minded=bool(minded)), now)
+    except Unreadable:
+        shared.free_unread(tx, seq, now)
+    else:
+        shared.free(tx, task, lifecycle.on_free(task, minded=minded), now)
 
 
 def claim(tx: Transaction, session_id: str, demands: Sequence[Demand], limit: int, now: int) -> tuple[Claim, ...]:
@@ -87,13 +95,13 @@ def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Cla
     """The claim; None of what can't be read here, which is put off."""
     _, seq, failures, deaths, deadline_at = taken
     (row,) = tx.all(sql.TASK_CLAIMED, now, seq)
-    task = rows.task(row[6:], tx.codec)
     try:
+        task = rows.task(row[6:], tx.codec)
         operation = rows.operation(row[1:6], task, tx.codec)
         if row[0]:
             _give_up_questions(tx, task, now)
     except Unreadable:
-        tx.run(sql.RUN_FREE, now + PUT_OFF, 0, 0, seq)
+        shared.free_unread(tx, seq, now)
         return None
     event = lifecycle.on_claim(task)
     if event is not None:

@@ -54,7 +54,7 @@ def recall(tx: Transaction, owner: Owner, key: str, digest: str | None) -> Task 
 def page(tx: Transaction, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
     before = _NEWEST if after is None else after
     found = tx.all(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit)
-    return tuple(rows.owned(owner, row, tx.codec) for row in found)
+    return tuple(rows.readable(found, lambda row: rows.owned(owner, row, tx.codec)))
 
 
 def open_questions(tx: Transaction, owner: Owner, task_id: str, now: int) -> tuple[InputRequest, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from perdure.domain import lifecycle, timeline
+from perdure.domain.errors import Unreadable
 from perdure.domain.model import JSON
 from perdure.domain.timeline import Event
 from perdure.store import rows
@@ -35,7 +36,11 @@ def _died(
 ) -> int:
     """Free runs whose workers are as good as dead, and count that; the timeline says what happened to them."""
     for seq, before, max_attempts, minded in runs:
-        task, deaths = shared.by_seq(tx, seq), before + 1
+        try:
+            task, deaths = shared.by_seq(tx, seq), before + 1
+        except Unreadable:
+            shared.free_unread(tx, seq, now)
+            continue
         end = lifecycle.on_death(task, deaths, max_attempts, minded=bool(minded))
         shared.free(tx, task, end, now, deaths=1)
         shared.note(tx, task, event(now, deaths, max_attempts))
@@ -44,9 +49,11 @@ def _died(
 
 def expire(tx: Transaction, limit: int, now: int) -> int:
     overdue = tx.all(sql.TASK_OVERDUE, now, limit)
-    for row in overdue:
-        shared.apply(tx, rows.task(row, tx.codec), lifecycle.Expire(), now)
-    return len(overdue)
+    expired = 0
+    for task in rows.readable(overdue, lambda row: rows.task(row, tx.codec)):
+        shared.apply(tx, task, lifecycle.Expire(), now)
+        expired += 1
+    return expired
 
 
 def purge(tx: Transaction, limit: int, linger_ms: int, tombstone_ms: int, now: int) -> int:

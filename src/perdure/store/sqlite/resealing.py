@@ -6,10 +6,12 @@ which SQLite otherwise leaves for whoever needs the room next.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any, Final
 
 from perdure.domain.model import Owner
-from perdure.store.reseal import Mark, Page, Table, ends, renewed
+from perdure.store.reseal import Mark, Page, Table, ends, fitting, renewed
 
 from . import sql
 from .writer import Transaction
@@ -27,7 +29,7 @@ _STATEMENTS: Final = {
 def reseal(tx: Transaction, after: Mark, limit: int) -> Page:
     look, write = _STATEMENTS[after.table]
     tx.run("PRAGMA secure_delete = ON")
-    found = tx.all(look, after.seq, after.key, limit)
+    found, full = _page(tx, look, after, limit)
     count, unreadable = 0, list[str]()
     for seq, key, id_, tenant, principal, *values in found:
         row = renewed(after.table, Owner(tenant, principal), id_, key, values, tx.codec)
@@ -36,4 +38,19 @@ def reseal(tx: Transaction, after: Mark, limit: int) -> Page:
         count += row.count
         unreadable += row.unreadable
     last = (found[-1][0], found[-1][1]) if found else None
-    return Page(ends(after, last, len(found) == limit), count, unreadable=tuple(unreadable))
+    return Page(ends(after, last, full), count, unreadable=tuple(unreadable))
+
+
+def _page(tx: Transaction, look: str, after: Mark, limit: int) -> tuple[list[Any], bool]:
+    """The rows of a page, and whether there may be more; no further row is fetched once those weigh enough."""
+    found: list[Any] = []
+
+    def weighed(rows: Iterable[Any]) -> Iterator[int]:
+        for row in rows:
+            found.append(row)
+            yield sum(len(str(value)) for value in row[5:])
+
+    with closing(tx.connection.execute(look, (after.seq, after.key, limit))) as cursor:
+        fitting(weighed(cursor))
+        more = len(found) == limit or cursor.fetchone() is not None
+    return found, more

@@ -188,7 +188,7 @@ def _refuse_scraps(path: Path) -> None:
 
 def _connect(path: Path, busy_ms: int) -> sqlite3.Connection:
     with explained(path):
-        return sqlite3.connect(
+        connection = sqlite3.connect(
             f"file:{quote(str(path))}?mode=rw",
             uri=True,
             isolation_level=None,  # transactions are begun and ended by hand
@@ -196,6 +196,17 @@ def _connect(path: Path, busy_ms: int) -> sqlite3.Connection:
             timeout=busy_ms / 1000,
             cached_statements=256,
         )
+    connection.text_factory = _text
+    return connection
+
+
+def _text(stored: bytes) -> str:
+    """A text as it is stored; what is no UTF-8 in it becomes lone surrogates, by which `codec.sound` knows it.
+
+    By default a damaged text is an error of the statement: all its rows are lost with it, nobody is told which of them
+    it was, and the error quotes the text. This takes some 0.05 µs for each text more.
+    """
+    return stored.decode("utf-8", "surrogateescape")
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

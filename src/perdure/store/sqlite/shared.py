@@ -22,6 +22,7 @@ from perdure.domain.journal import Entry, Journal
 from perdure.domain.model import Change, Claim, Owner, Status, Task
 from perdure.domain.timeline import KEPT, Event
 from perdure.store import rows
+from perdure.store.base import PUT_OFF
 
 from . import sql
 from .writer import Transaction
@@ -34,6 +35,7 @@ __all__ = [
     "by_seq",
     "find",
     "free",
+    "free_unread",
     "held",
     "hold",
     "journal",
@@ -143,6 +145,11 @@ def free(tx: Transaction, task: Task, end: lifecycle.Finish | None, now: int, *,
         return
     tx.run(sql.RUN_FREE, policy.due_at_once(now), 0, deaths, task.seq)
     announce(tx, task, runnable=True)
+
+
+def free_unread(tx: Transaction, seq: int, now: int) -> None:
+    """Nobody runs it now, and its task can't be read: it is put off, as by a claim."""
+    tx.run(sql.RUN_FREE, now + PUT_OFF, 0, 0, seq)
 
 
 def wake(tx: Transaction, seq: int, now: int) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from perdure.domain.errors import StoreUnavailable, StoreUnusable, Unreadable
+from perdure.domain.errors import StoreUnavailable, StoreUnusable
 from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
     JSON,
@@ -154,8 +154,7 @@ class SQLiteStore:
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
         now = self._clock()
         return tuple(
-            (Session(id_, expires_at, decode_object(info)), expires_at <= now)
-            for id_, expires_at, info in self._read(lambda reader: reader.all(sql.SESSION_ALL))
+            (rows.session(*row), row[1] <= now) for row in self._read(lambda reader: reader.all(sql.SESSION_ALL))
         )
 
     async def take_over(self, gone: Collection[str] = (), *, keep: Collection[str] = ()) -> int:
@@ -274,10 +273,6 @@ class SQLiteStore:
         except sqlite3.Error as error:
             logger.warning("The task store could not be read: %s", error)
             raise StoreUnavailable from error
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            # The page is sound to SQLite, and yet its row is none of ours: pages have no checksums.
-            logger.critical("The task store was damaged, and has to be restored from a backup: %r", error)
-            raise Unreadable(None, "was damaged") from error
 
     def _read_at_once(self, look: Callable[[Transaction], T]) -> T:
         """The same where a look is several reads that have to agree."""

@@ -45,7 +45,8 @@ def changed(tx: Transaction, known: Mapping[str, int], owner: Owner | None) -> d
     differ = [task_id for task_id, version in known.items() if versions.get(task_id) != version]
     there: list[JSON] = [task_id for task_id in differ if task_id in versions]
     found = tx.all(sql.TASK_STANDING, encode(there)) if there else []
-    return dict.fromkeys(differ) | {task.id: task for task in (rows.task(row, tx.codec) for row in found)}
+    gone = dict.fromkeys(task_id for task_id in differ if task_id not in versions)
+    return gone | {task.id: task for task in rows.readable(found, lambda row: rows.task(row, tx.codec))}
 
 
 def _versions(tx: Transaction, ids: str, owner: Owner | None) -> dict[str, int]:
