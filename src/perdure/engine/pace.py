@@ -7,8 +7,7 @@ to answer more polls than it should.
 Who asks much more often is refused, before the store is troubled. Counted is per owner and id, whether there is such a
 task or not, so a refusal tells nothing of what there is; and per owner, whatever it asks for, since ids can be made up.
 No owner can have another one's polls refused. Without authentication all clients are one owner: what it asks for in all
-is not counted then, but whoever knows the id of a task, which is all that keeps it, can have the others' polls of that
-one task refused.
+is not counted then, but whoever knows the id of a task can have the others' polls of that one task refused.
 
 All of it is advice of one process, kept in memory. Behind a balancer each replica sees its share of the polls, and
 after a restart everybody begins anew.

@@ -1,8 +1,8 @@
 """Who has asked for what lately: remembered for `pace`, no more than so many, and whoever asks for most forgets first.
 
-Ids that somebody made up cost nothing. If they pushed out what is known of others, one client could have everybody
-begin anew, itself included. So each owner's are its own, and where there is no room left, one with the most of them
-loses the one that it asked for longest ago.
+Ids can be made up, for nothing. If they pushed out what is known of others, one owner could have everybody begin anew.
+So where there is no room left, an owner with the most of them loses the one that it asked for longest ago. All of it
+takes the same time, however many there are.
 """
 
 from __future__ import annotations
