@@ -12,17 +12,20 @@ import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
 from perdure.domain.errors import PerdureError, StoreUnavailable, StoreUnusable, TaskNotFound, Unreadable
-from perdure.domain.model import NewTask, Operation, Owner
+from perdure.domain.journal import EntryState
+from perdure.domain.model import Demand, NewTask, Operation, Owner
 from perdure.store.sqlite import SQLiteStore
 
 from .damage import SILENT, Damage, inflict, log_of
+from .ground import KEY
 from .oracle import Found
-from .people import ADA, KINDS, PEOPLE, task_id
+from .people import ADA, KINDS, PEOPLE, task_id, token
 
 __all__ = ["Cellar", "cellar"]
 
@@ -191,7 +194,28 @@ def _reads() -> Mapping[str, Verb]:
 
 _ME: Final = _owner(ADA.name)
 _READS: Final = _reads()
+
+
+async def _work(store: SQLiteStore) -> None:
+    """Claim what there is, beside a task that is sound, and read what each has on record."""
+    await store.create(replace(_NEW, id="tsk_" + "s" * 32))
+    session = await store.open_session(1000, {})
+    demands = [Demand(handler, _EVERYTHING) for handler in {load.handler for load in await store.loads()}]
+    for claim in await store.claim(session.id, demands, _EVERYTHING):
+        await _said(lambda store, claim=claim: store.journal(claim), store)
+        await _said(lambda store, claim=claim: store.release(claim), store)
+    await store.close_session(session.id)
+
+
+def _settle(store: SQLiteStore, kind: str) -> Awaitable[object]:
+    return store.settle(task_id(ADA, kind), "0", token(ADA, kind), EntryState.DONE, {})
+
+
 _WRITES: Final[Mapping[str, Verb]] = {
+    "recall": lambda store: store.recall(_ME, KEY, "another"),
+    "settle": lambda store: _settle(store, "external"),
+    "settle what is watched": lambda store: _settle(store, "watched"),
+    "work": _work,
     "create": lambda store: store.create(_NEW),
     "cancel": lambda store: store.request_cancel(_ME, task_id(ADA, "waiting")),
     "answer": lambda store: store.answer(_ME, task_id(ADA, "asking"), {"plain": {"action": "decline"}}),

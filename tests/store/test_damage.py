@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from perdure.domain.errors import StoreUnavailable, StoreUnusable, TaskNotFound, Unreadable
+from perdure.store import rows
 from perdure.store.keys import KeyRing
 from perdure.store.sealing import check, codec_for
 from perdure.store.sqlite import SQLiteStore
@@ -145,7 +146,7 @@ async def test_a_flipped_bit_in_what_a_task_holds_is_not_served_and_concerns_no_
         await opened.record(claim, step("0", "some words"))
         await opened.retry(claim, 0, "some words")
     seq = claims[0].seq
-    for table, column in (("event", "detail"), ("entry", "value"), ("entry", "name")):
+    for table, column in (("event", "detail"), ("event", "kind"), ("entry", "value"), ("entry", "name")):
         where = f"task_seq = {seq}"
         before = outside.execute(f"SELECT {column} FROM {table} WHERE {where}").fetchone()
         flip(outside, table, column, where)
@@ -215,6 +216,12 @@ async def test_a_lease_lasts_though_it_can_not_be_read_what_its_process_says_of_
     assert (found.id, found.info, lapsed) == (session.id, {}, False)
     flip(outside, "session", "id", "true")
     assert len(await opened.sessions()) == 1
+
+
+async def test_a_digest_that_is_no_text_can_not_be_read(opened: SQLiteStore) -> None:
+    task = await opened.create(new_task())
+    with pytest.raises(Unreadable):
+        rows.digest(cast("str", 5), task, codec_for(None))
 
 
 @pytest.mark.parametrize("value", [None, "\udcff"])

@@ -197,6 +197,31 @@ async def test_a_question_is_not_another_s_and_an_entry_not_at_another_place(pla
         await store.inspect(claim.task.id)
 
 
+async def test_a_task_with_a_question_that_can_not_be_read_can_be_cancelled(place: Place, store: SealedStore) -> None:
+    asking = await parked(store, name=NAME)
+    answered = await parked(store, name=NAME)
+    await store.answer(ADA, answered.task.id, {"name": SAID})
+    await place.rows("UPDATE perdure.input SET request = '~1.old.AAAA'")
+    for claim in (asking, answered):
+        with pytest.raises(Unreadable):
+            await store.answer(ADA, claim.task.id, {"name": SAID})
+        cancelled = await store.request_cancel(ADA, claim.task.id)
+        assert cancelled.status is Status.CANCELLED
+        assert await store.get(ADA, claim.task.id) == cancelled
+        assert await store.answer(ADA, claim.task.id, {"name": SAID}) == cancelled
+
+
+async def test_work_elsewhere_of_a_task_with_such_a_question_is_settled(place: Place, store: SealedStore) -> None:
+    claim = await parked(store, name=NAME)
+    await store.answer(ADA, claim.task.id, {"name": SAID})
+    claim = await (await hire(store)).claim_one()
+    await store.park(claim, elsewhere())
+    await place.rows("UPDATE perdure.input SET request = '~1.old.AAAA'")
+    told = await store.tell(claim.task.id, "0", TOKEN, "half way")
+    assert told.message == "half way"
+    await store.settle(claim.task.id, "0", TOKEN, EntryState.DONE, None)
+
+
 async def test_a_status_message_that_was_changed_is_not_shown_and_is_in_nobody_s_way(
     place: Place, store: SealedStore, clock: VirtualClock
 ) -> None:

@@ -32,7 +32,20 @@ from .finding import Sought
 from .jobs import Done
 from .url import Connection
 
-__all__ = ["EVERYTHING", "Act", "Bearer", "Held", "Named", "Sheet", "Verb", "Writes", "unfinished"]
+__all__ = [
+    "EVERYTHING",
+    "Act",
+    "Bearer",
+    "Held",
+    "Named",
+    "Need",
+    "Sheet",
+    "Verb",
+    "Writes",
+    "never",
+    "unfinished",
+    "while_open",
+]
 
 _STATUSES: Final = {status.value: status for status in Status}
 
@@ -40,18 +53,41 @@ _STATUSES: Final = {status.value: status for status in Status}
 Act = Callable[[Record | None, int], Any]
 
 
+Need = Callable[[Task], bool]
+"""Whether the questions of a task that stands so are looked at."""
+
+
+def never(task: Task) -> bool:
+    return False
+
+
+def while_open(task: Task) -> bool:
+    """Of a task that is over nobody looks at them."""
+    return not task.status.terminal
+
+
+def asking(task: Task) -> bool:
+    """Where they are part of an answer that shows the task."""
+    return task.status is Status.INPUT_REQUIRED
+
+
+def asking_though_cancelled(task: Task) -> bool:
+    """The same once it was asked to stop: whoever asks that first makes that it asks nothing any more."""
+    return task.cancel_requested and asking(task)
+
+
 @dataclass(frozen=True, slots=True)
 class Verb:
     """One caller's verb: which task it is about, what of it has to be loaded, and what is done.
 
     `places`: the entries of the journal that `act` looks at; `EVERYTHING` for all. `questions`: whether it looks at the
-    questions. `act` is given the record and the time, may raise an error of the domain, and its value is what the
-    caller gets.
+    questions, which may be unreadable where the rest is not. `act` is given the record and the time, may raise an error
+    of the domain, and its value is what the caller gets.
     """
 
     act: Act
     places: frozenset[str] = frozenset()
-    questions: bool = False
+    questions: Need = never
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +264,7 @@ class Sheet:
     async def load_for(self, verbs: Iterable[tuple[int, Verb]]) -> None:
         """What verbs look at besides the tasks and their runs."""
         there = [(seq, verb) for seq, verb in verbs if seq in self.records]
-        questions = {seq for seq, verb in there if verb.questions}
+        questions = {seq for seq, verb in there if verb.questions(self.records[seq].task)}
         all_of = {seq for seq, verb in there if verb.places is EVERYTHING}
         wanted = {(seq, place) for seq, verb in there for place in verb.places if seq not in all_of}
         if questions:

@@ -43,7 +43,7 @@ from .finding import Sought
 from .jobs import Done, Kind, Serve
 from .lanes import Lanes
 from .listen import Hints
-from .sheet import EVERYTHING, Bearer, Held, Named
+from .sheet import EVERYTHING, Bearer, Held, Named, Need, asking, asking_though_cancelled, never, while_open
 from .url import Connection
 
 __all__ = ["PostgresStore"]
@@ -135,10 +135,12 @@ class PostgresStore:
         return await self._read(lambda access: finding.open_questions(access, sought), self._looks)
 
     async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
-        return await self._on(owner, task_id, lambda task, now: verbs.answer(task, responses, now))
+        return await self._on(
+            owner, task_id, lambda task, now: verbs.answer(task, responses, now), questions=while_open
+        )
 
     async def request_cancel(self, owner: Owner, task_id: str) -> Task:
-        return await self._on(owner, task_id, verbs.request_cancel)
+        return await self._on(owner, task_id, verbs.request_cancel, questions=asking_though_cancelled)
 
     async def changed(self, known: Mapping[str, int], owner: Owner | None = None) -> Mapping[str, Task | None]:
         if owner is not None and not is_plain(owner.tenant, owner.principal):
@@ -207,7 +209,7 @@ class PostgresStore:
             plain(one.place or "")
         waits = replace(waits, asked=asked, begun=begun)
         return await self._under(
-            claim, lambda task, run, now: verbs.park(task, run, waits, now), places=waits.places, questions=True
+            claim, lambda task, run, now: verbs.park(task, run, waits, now), places=waits.places, questions=while_open
         )
 
     async def finish(self, claim: Claim, outcome: Outcome) -> Task:
@@ -222,7 +224,9 @@ class PostgresStore:
         def act(task: Record, run: Run, now: int) -> None:
             verbs.retry(task, run, claim, delay_ms, note, failed, now)
 
-        return await self._under(claim, act, places=EVERYTHING if failed else frozenset(), questions=bool(failed))
+        return await self._under(
+            claim, act, places=EVERYTHING if failed else frozenset(), questions=while_open if failed else never
+        )
 
     # -- what other systems say ----------------------------------------------------------------------------------------
 
@@ -279,7 +283,7 @@ class PostgresStore:
         act: Callable[[Record, Run, int], None],
         *,
         places: frozenset[str] = frozenset(),
-        questions: bool = False,
+        questions: Need = never,
     ) -> Task:
         """Do what a worker asks under its claim; the task afterwards."""
 
@@ -292,9 +296,15 @@ class PostgresStore:
         return await self._lanes.do(self._held, Held(under_claim, places, questions, claim=claim))
 
     async def _on(
-        self, owner: Owner | None, task_id: str, act: Callable[[Record, int], None], bearer: Bearer | None = None
+        self,
+        owner: Owner | None,
+        task_id: str,
+        act: Callable[[Record, int], None],
+        bearer: Bearer | None = None,
+        *,
+        questions: Need = asking,
     ) -> Task:
-        """Do what somebody asks of a task that is known by its id; the task afterwards."""
+        """Do what somebody asks of a task that is known by its id; the task afterwards, with its open questions."""
 
         def on_task(task: Record | None, now: int) -> Task:
             if task is None:
@@ -304,7 +314,7 @@ class PostgresStore:
 
         places = frozenset[str]() if bearer is None else frozenset({bearer.place})
         sought = _sought(owner, task_id)
-        named = Named(on_task, places, questions=True, id=sought.id, owner=sought.owner, bearer=bearer)
+        named = Named(on_task, places, questions, id=sought.id, owner=sought.owner, bearer=bearer)
         return await self._lanes.do(self._named, named)
 
     async def _read(self, look: Callable[[Access], Awaitable[T]], kind: Kind[_Errand] | None = None) -> T:

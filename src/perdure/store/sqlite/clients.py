@@ -82,11 +82,12 @@ def answer(tx: Transaction, owner: Owner, task_id: str, responses: Mapping[str, 
 
 
 def request_cancel(tx: Transaction, owner: Owner, task_id: str, now: int) -> Task:
-    task = shared.owned(tx, owner, task_id, now)
+    task = shared.owned_row(tx, owner, task_id, now)
     held, minded = tx.one(sql.RUN_MINDS, task.seq) or (0, 0)
     event = lifecycle.on_cancel(task, held=bool(held), minded=bool(minded))
     if event is None:
-        return task
+        return shared.with_questions(tx, task)
+    # A task that is to stop asks nothing, so its questions are not so much as read: they may be why it is stopped.
     shared.wake(tx, task.seq, now)
     shared.note(tx, task, timeline.cancelled(now))
     return shared.apply(tx, task, event, now, runnable=bool(minded and not held))
