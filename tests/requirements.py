@@ -430,6 +430,11 @@ _UPDATE = (
         "tools/test_secrets.py::test_a_form_in_the_source_of_a_tool_is_refused_when_the_tool_is_declared",
     ),
     _must(
+        "design 8",
+        "Logs never carry arguments, answers, results, tokens, or a whole task id",
+        "wire/test_redaction.py::test_no_content_no_token_and_no_id_in_full_gets_into_the_log",
+    ),
+    _must(
         "Elicitation: Security Considerations",
         "URLs are HTTPS outside of development, and hold no credentials",
         "tools/test_secrets.py::test_a_page_may_be_on_https_or_on_this_machine",
