@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from perdure.domain.errors import PerdureError, StoreUnavailable, StoreUnusable, TaskNotFound, Unreadable
 from perdure.domain.journal import EntryState
@@ -242,11 +242,17 @@ def _differing(said: Asked, sound: Asked) -> list[str]:
         and value is not Unreadable
         and value != sound[name]
         and not _is_nothing(value, sound[name])
+        and not _is_a_part(value, sound[name])
     ]
 
 
 def _is_nothing(value: object, sound: object) -> bool:
     return sound is None and (value is TaskNotFound or not value or value == {"": 0} or isinstance(value, dict))
+
+
+def _is_a_part(value: object, sound: object) -> bool:
+    """Whether it is a list that lacks rows, each of which the log names, and has no others."""
+    return isinstance(value, tuple) and isinstance(sound, tuple) and all(each in sound for each in cast("Any", value))
 
 
 @contextmanager

@@ -57,6 +57,14 @@ async def test_a_name_that_is_another_text_is_refused_before_anything_is_looked_
     assert scene.dump() == before
 
 
+async def test_a_name_with_a_byte_that_no_encoding_has_is_another_name(scene: Stage) -> None:
+    task_id = await scene.client.start("ask")
+    body = envelope("tasks/get", {"taskId": task_id})
+    fields = headers(body) | {"mcp-name": sentinel(task_id).replace("?=", "\x80?=")}
+    reply = await scene.client.speak(json.dumps(body).encode(), list(fields.items()))
+    assert (reply.status, reply.code) == (400, -32020)
+
+
 async def test_an_id_that_looks_encoded_is_held_against_what_the_name_says_decoded(scene: Stage) -> None:
     encoded = sentinel(await scene.client.start("gated"))
     for name, code in ((encoded, -32020), (sentinel(encoded), -32602)):

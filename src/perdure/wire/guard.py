@@ -91,7 +91,12 @@ class Guard:
 
 def _says(header: str, text: str) -> bool:
     """Whether a header's value, plain or encoded, is `text`. Nearly all are plain, and are spared the decoding."""
-    return (header == text and not header.startswith("=?")) or decode_header_value(header) == text
+    if header == text and not header.startswith("=?"):
+        return True
+    try:
+        return decode_header_value(header) == text
+    except ValueError:  # a byte within the encoding that no encoding has
+        return False
 
 
 def _refuse_unrepresentable(request: list[Any], depth: int | None) -> None:
