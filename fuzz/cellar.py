@@ -51,6 +51,10 @@ def plain_store(url: str) -> SQLiteStore:
     return SQLiteStore(url, _clock)
 
 
+PAGE: Final = "page of "
+"""Begins the name of the one verb that may leave rows out."""
+
+
 class Cellar:
     """`check` tries one damage. `served` counts what was served wrong without anybody being able to tell, by kind."""
 
@@ -177,7 +181,7 @@ def _reads() -> Mapping[str, Verb]:
     verbs: dict[str, Verb] = {}
     for person in PEOPLE:
         owner = _owner(person.name)
-        verbs[f"page of {person.name}"] = lambda store, owner=owner: store.page(owner, None, _EVERYTHING)
+        verbs[f"{PAGE}{person.name}"] = lambda store, owner=owner: store.page(owner, None, _EVERYTHING)
         for kind in KINDS:
             id_ = task_id(person, kind)
             verbs[f"get {id_}"] = lambda store, owner=owner, id_=id_: store.get(owner, id_)
@@ -242,7 +246,7 @@ def _differing(said: Asked, sound: Asked) -> list[str]:
         and value is not Unreadable
         and value != sound[name]
         and not _is_nothing(value, sound[name])
-        and not _is_a_part(value, sound[name])
+        and not (name.startswith(PAGE) and _is_a_part(value, sound[name]))
     ]
 
 
@@ -251,7 +255,7 @@ def _is_nothing(value: object, sound: object) -> bool:
 
 
 def _is_a_part(value: object, sound: object) -> bool:
-    """Whether it is a list that lacks rows, each of which the log names, and has no others."""
+    """Whether it is a list that lacks rows and has no others: one that can't be read is left out, and logged."""
     return isinstance(value, tuple) and isinstance(sound, tuple) and all(each in sound for each in cast("Any", value))
 
 

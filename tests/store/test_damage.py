@@ -94,6 +94,15 @@ async def test_an_empty_file_whose_log_has_commits_in_it(path: Path, store: SQLi
     assert found(log) == logged
 
 
+async def test_a_file_whose_schema_is_no_text_any_more(path: Path, store: SQLiteStore) -> None:
+    await store.open()
+    await store.close()
+    sound, damaged = (b"(deadline_at)" + gap + b"WHERE deadline_at IS NOT NULL" for gap in (b" ", b"\xa0"))
+    assert found(path).count(sound) == 1
+    put(path, found(path).replace(sound, damaged))
+    assert await refusal(store) == f"{path} is damaged: restore it from a backup, or move it away"
+
+
 # -- while it is open --------------------------------------------------------------------------------------------------
 
 

@@ -42,8 +42,7 @@ class Assembly:
     """The parts of one `Tasks`, put together.
 
     `named`: the store as it was given, the URL or the object. `keys`: what its values are sealed under.
-    `allow_anonymous`: the server may listen beyond this
-    machine though it has no authentication.
+    `allow_anonymous`: the server may listen beyond this machine though it has no authentication.
     """
 
     def __init__(

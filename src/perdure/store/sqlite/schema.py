@@ -295,6 +295,8 @@ def explained(path: Path) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreUnusable(_explain(path, error)) from error
+    except UnicodeDecodeError as error:  # SQLite complains of its schema and quotes it, and that is no text any more
+        raise StoreUnusable(f"{path} {_REMEDIES[sqlite3.SQLITE_CORRUPT]}") from error
 
 
 def _explain(path: Path, error: sqlite3.Error) -> str:
