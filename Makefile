@@ -10,6 +10,8 @@ COVERAGE := --cov --cov-report=term --cov-fail-under=100
 # pyright's wrapper asks a registry for news at each start unless told not to; mkdocs-material advertises at each build.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
+# Some machines tell Python to keep no bytecode. Here some 250 processes would compile the same tests each for itself.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

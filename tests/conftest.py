@@ -1,5 +1,6 @@
 """What holds for every test: one event loop implementation, and property tests that judge behaviour, not speed."""
 
+import gc
 import os
 
 import pytest
@@ -25,6 +26,12 @@ settings.register_profile("dev", deadline=None, print_blob=True, suppress_health
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from going through 8,000 tests again and again, none of which ever becomes any."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

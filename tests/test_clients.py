@@ -132,23 +132,21 @@ async def test_a_stream_holds_what_the_page_shows(tmp_path: Path) -> None:
     assert [plain(json.dumps(frame)) for frame in listener.frames] == frames
 
 
-@pytest.mark.parametrize(
-    ("params", "capabilities"),
-    [
-        ({"notifications": {"taskIds": [NOBODYS]}}, NOTHING),
-        ({"taskIds": [NOBODYS]}, EVERYTHING),
-        ({"notifications": {"taskIds": NOBODYS}}, EVERYTHING),
-        ({"notifications": {"taskIds": MANY}}, EVERYTHING),
-    ],
-    ids=["no extension", "wrong place", "no list", "too many"],
-)
-async def test_what_is_refused_is_refused_as_the_page_has_it(
-    params: dict[str, Any], capabilities: dict[str, Any], tmp_path: Path
-) -> None:
-    request = envelope("subscriptions/listen", params, id=1, capabilities=capabilities)
+REFUSED: Final[list[tuple[dict[str, Any], dict[str, Any]]]] = [
+    ({"notifications": {"taskIds": [NOBODYS]}}, NOTHING),
+    ({"taskIds": [NOBODYS]}, EVERYTHING),
+    ({"notifications": {"taskIds": NOBODYS}}, EVERYTHING),
+    ({"notifications": {"taskIds": MANY}}, EVERYTHING),
+]
+"""Parameters and what the client declares: without the extension, in the wrong place, no list, too many."""
+
+
+async def test_what_is_refused_is_refused_as_the_page_has_it(tmp_path: Path) -> None:
     async with running(REPORT_SERVER, tmp_path) as (_, client):
-        reply = await refused(client, request)
-    assert f"| {reply.code} `{reply.error['message']}`" in LISTENING.read_text("utf-8")
+        for params, capabilities in REFUSED:
+            request = envelope("subscriptions/listen", params, id=1, capabilities=capabilities)
+            reply = await refused(client, request)
+            assert f"| {reply.code} `{reply.error['message']}`" in LISTENING.read_text("utf-8")
 
 
 # -- clients of 2025-11-25 ---------------------------------------------------------------------------------------------
