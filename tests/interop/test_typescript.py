@@ -6,7 +6,6 @@ and leaves `taskIds` out of the filter that it says was honored, so the script r
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,9 +17,10 @@ from pydantic import BaseModel
 
 from perdure import TaskContext, Tasks
 from tests import npm
-from tests.support import PATIENCE
 from tests.wire.envelopes import JSON
 from tests.wire.support import ROOT, Stage, stage
+
+from .support import Script, running
 
 CLIENT: Final = "@modelcontextprotocol/client@2.4.0"
 SCRIPT: Final = Path(__file__).with_name("listen.mjs")
@@ -50,55 +50,12 @@ def declare(tasks: Tasks, gates: Gates) -> None:
         return f"approved: {answer.data.approved}"
 
 
-class Listener:
-    """The script, as it runs."""
-
-    def __init__(self, child: asyncio.subprocess.Process) -> None:
-        self._child = child
-        self.said: list[tuple[str, JSON]] = []
-
-    async def until(self, what: str, **members: JSON) -> JSON:
-        """The next thing of that name it says, which has these members."""
-        assert self._child.stdout is not None
-        async with asyncio.timeout(PATIENCE):
-            while line := await self._child.stdout.readline():
-                ((name, value),) = json.loads(line).items()
-                self.said.append((name, value))
-                if name == what and all(value.get(key) == wanted for key, wanted in members.items()):
-                    return value
-        raise AssertionError(f"no {what} {members}: {self.said}")
-
-    def all(self, what: str) -> list[JSON]:
-        """Everything of that name that it said."""
-        return [value for name, value in self.said if name == what]
-
-
 @asynccontextmanager
-async def listening(scene: Stage, tool: str, log: Path) -> AsyncGenerator[Listener]:
+async def listening(scene: Stage, tool: str, log: Path) -> AsyncGenerator[Script]:
     """The client's process. It ends by itself, in order, once all is said."""
     modules = await asyncio.to_thread(npm.installed, FOLDER, CLIENT)
-    with log.open("wb") as errors:
-        child = await asyncio.create_subprocess_exec(
-            npm.node_of(modules),
-            SCRIPT,
-            modules,
-            scene.client.url,
-            tool,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-        )
-        try:
-            yield Listener(child)
-            async with asyncio.timeout(PATIENCE):
-                assert await child.wait() == 0
-        except BaseException:
-            print(log.read_text())  # noqa: ASYNC240 - it is short
-            raise
-        finally:
-            if child.returncode is None:
-                child.kill()
-                await child.wait()
+    async with running(modules, SCRIPT, scene.client.url, tool, log=log) as script:
+        yield script
 
 
 @pytest.mark.timeout(600)  # the first time, the packages are fetched
