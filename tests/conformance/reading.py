@@ -1,9 +1,9 @@
 """Reads the suite's result files and judges them against the catalogue; starts nothing and prints nothing.
 
-The suite writes `server-<scenario>-<time>/checks.json` for every scenario that it ran: a list of rows, each with the id
-of a check and a status. Only SUCCESS counts. FAILURE, WARNING, SKIPPED and INFO all count against a scenario unless the
-catalogue accepts that very row, and so does a file that is missing, unreadable or empty: silence is how a skipped
-scenario looks.
+The suite writes `server-<scenario>-<time>/checks.json` for every scenario that it ran, without `server-` if it ran a
+client: a list of rows, each with the id of a check and a status. Only SUCCESS counts. FAILURE, WARNING, SKIPPED and
+INFO all count against a scenario unless the catalogue accepts that very row, and so does a file that is missing,
+unreadable or empty: silence is how a skipped scenario looks.
 """
 
 import re
@@ -16,9 +16,10 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from tests.conformance.catalog import Expectation
 
 SUCCESS = "SUCCESS"
+INFO = "INFO"
 UNREADABLE = "UNREADABLE"
 
-_FOLDER = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+_FOLDER = re.compile(r"(server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,13 @@ _CHECKS = TypeAdapter(list[_Check])
 
 def read_rows(folder: Path) -> list[Row]:
     """All rows under `folder`, of as many runs of the suite as wrote there."""
-    return [row for file in sorted(folder.glob("server-*/checks.json")) for row in _read_file(file)]
+    return [row for file in sorted(folder.rglob("checks.json")) for row in _read_file(folder, file)]
 
 
-def _read_file(file: Path) -> list[Row]:
-    match = _FOLDER.fullmatch(file.parent.name)
-    scenario = match["scenario"] if match else file.parent.name
+def _read_file(folder: Path, file: Path) -> list[Row]:
+    name = str(file.parent.relative_to(folder))
+    match = _FOLDER.fullmatch(name)
+    scenario = match["scenario"] if match else name
     try:
         checks = _CHECKS.validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
@@ -87,7 +89,8 @@ def judge(rows: Iterable[Row], expectation: Expectation) -> Verdict:
     """Hold `rows` against what the catalogue expects; scenarios that it does not know are a problem too."""
     by_scenario: dict[str, list[Row]] = {scenario: [] for scenario in expectation.successes}
     for row in rows:
-        by_scenario.setdefault(row.scenario, []).append(row)
+        if row.status != INFO or row.check not in expectation.told:
+            by_scenario.setdefault(row.scenario, []).append(row)
     return Verdict([_judge_scenario(scenario, found, expectation) for scenario, found in by_scenario.items()])
 
 

@@ -1,7 +1,7 @@
-"""Runs the official conformance suite against the fixture server and says whether every row is as it must be.
+"""Runs the official conformance suite on the fixture server and our client; says whether every row is as it must be.
 
     python -m tests.conformance.run              # what `make conformance` does
-    python -m tests.conformance.run --baseline   # without tasks, on a bare SDK server
+    python -m tests.conformance.run --baseline   # without tasks: a bare SDK server, and the SDK's client as it is
 
 Exits 0 if and only if all checks of the catalogue succeed, no scenario is missing, and no row was written that the
 catalogue does not accept. The rows, the suite's output and the server's log stay in
@@ -11,6 +11,7 @@ catalogue does not accept. The rows, the suite's output and the server's log sta
 import argparse
 import contextlib
 import http.client
+import importlib.metadata
 import json
 import shutil
 import signal
@@ -22,13 +23,25 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.conformance.catalog import CORE, HANDSHAKE, HANDSHAKE_VERSION, SPEC_VERSION, TASKS, Expectation
+from tests import pypi
+from tests.conformance.catalog import (
+    CLIENTS,
+    CORE,
+    HANDSHAKE,
+    HANDSHAKE_CLIENTS,
+    HANDSHAKE_VERSION,
+    SPEC_VERSION,
+    TASKS,
+    Expectation,
+)
 from tests.conformance.reading import Outcome, Verdict, judge, read_rows
 from tests.conformance.suite import Suite, SuiteError, installed
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLATION = ROOT / "build" / "conformance"
 RESULTS = ROOT / "build" / "conformance-results"
+EXTENDED = Path(__file__).with_name("client.py")
+CLIENT_REPORTS = {"clients": CLIENTS, "handshake-clients": HANDSHAKE_CLIENTS}
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 15.0
 
@@ -115,15 +128,30 @@ def run_all(suite: Suite) -> bool:
             suite.run_tasks(url, RESULTS / "tasks")
         with serving("conformance_server.py", *store, "--legacy") as url:
             suite.run_core(url, RESULTS / "legacy", HANDSHAKE_VERSION)
-    return report_all({"core": CORE, "handshake": HANDSHAKE, "legacy": HANDSHAKE, "tasks": TASKS})
+    run_clients(suite, sys.executable, EXTENDED, sdk_client())
+    servers = {"core": CORE, "handshake": HANDSHAKE, "legacy": HANDSHAKE, "tasks": TASKS}
+    return report_all(servers | CLIENT_REPORTS)
 
 
 def run_baseline(suite: Suite) -> bool:
-    """The core suite on a bare SDK server: where the numbers of the catalogue come from."""
+    """The core suite on a bare SDK server, and the SDK's client: where the numbers of the catalogue come from."""
     with serving("conformance_core.py") as url:
         suite.run_core(url, RESULTS / "core")
         suite.run_core(url, RESULTS / "handshake", HANDSHAKE_VERSION)
-    return report_all({"core": CORE, "handshake": HANDSHAKE})
+    run_clients(suite, sys.executable, sdk_client())
+    return report_all({"core": CORE, "handshake": HANDSHAKE} | CLIENT_REPORTS)
+
+
+def run_clients(suite: Suite, *command: str | Path) -> None:
+    """The scenarios of clients, of both eras."""
+    suite.run_clients(command, RESULTS / "clients")
+    suite.run_clients(command, RESULTS / "handshake-clients", HANDSHAKE_VERSION)
+
+
+def sdk_client() -> Path:
+    """The SDK's own conformance client, of the version that we run on: it comes with the SDK's sources only."""
+    version = importlib.metadata.version("mcp")
+    return pypi.sources(ROOT / "build" / "sdk", "mcp", version) / ".github/actions/conformance/client.py"
 
 
 # The report -----------------------------------------------------------------------------------------------------------
@@ -164,7 +192,7 @@ def _exit(signum: int, _frame: object) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run the official MCP conformance suite.")
-    parser.add_argument("--baseline", action="store_true", help="without tasks, against a bare SDK server")
+    parser.add_argument("--baseline", action="store_true", help="without tasks: a bare SDK server and client")
     options = parser.parse_args(arguments)
     # Being told to end has to stop the server too.
     signal.signal(signal.SIGTERM, _exit)

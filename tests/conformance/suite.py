@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ from tests.conformance.catalog import SPEC_VERSION, SUITE, TASKS
 
 # Seconds. The core suite takes three, the slowest tasks scenario eight; past this bound something hangs.
 TIMEOUT = 120.0
+
+# All scenarios of clients run at once, each in a process that needs a second of a processor to start.
+CLIENT_TIMEOUT_MS = 60_000
 
 # A tasks scenario spends its time waiting for tasks, so more of them run at once than there are cores.
 AT_ONCE = 4
@@ -45,10 +49,15 @@ class Suite:
             for _ in pool.map(run, TASKS.successes):
                 pass
 
-    def _run(self, results: Path, name: str, arguments: list[str]) -> None:
+    def run_clients(self, command: Sequence[str | Path], results: Path, version: str = SPEC_VERSION) -> None:
+        """Run every scenario of clients: the suite serves, and runs `command` with a URL and the scenario's name."""
+        run = ["--command", " ".join(map(str, command)), "--suite", "all", "--spec-version", version]
+        self._run(results, "clients", [*run, "--timeout", f"{CLIENT_TIMEOUT_MS}"], role="client")
+
+    def _run(self, results: Path, name: str, arguments: list[str], role: str = "server") -> None:
         """One process. How it ends is not looked at: the rows say more, and a missing one says it too."""
         results.mkdir(parents=True, exist_ok=True)
-        command = [self.node, self.script, "server", *arguments, "-o", results]
+        command = [self.node, self.script, role, *arguments, "-o", results]
         with (results / f"{name}.log").open("wb") as log, contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=TIMEOUT, check=False)
 

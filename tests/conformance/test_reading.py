@@ -54,6 +54,17 @@ def rewrite(results: Path, scenario: str, *rows: tuple[str, str]) -> None:
     write(results, scenario, *rows)
 
 
+def test_what_only_tells_of_the_traffic_is_no_row_unless_it_is_a_failure(tmp_path: Path) -> None:
+    expected = Expectation(successes={"auth/one": 1}, told=frozenset({"traffic"}))
+    folder = tmp_path / "auth" / "one-2026-11-29T17-31-56-194Z"
+    folder.mkdir(parents=True)
+    for status, good in (("INFO", True), ("FAILURE", False)):
+        rows = [as_written("traffic", status), as_written("a", "SUCCESS")]
+        (folder / "checks.json").write_text(json.dumps(rows))
+        found = judge(read_rows(tmp_path), expected)
+        assert (found.ok, found.succeeded) == (good, 1)
+
+
 def test_a_good_run_passes(results: Path) -> None:
     assert verdict(results).ok
     assert verdict(results).succeeded == EXPECTED.total == 3

@@ -4,9 +4,7 @@ It is made under `build/` by the first test that needs it, once for all processe
 """
 
 import asyncio
-import fcntl
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -14,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from tests import pypi
 from tests.support import PATIENCE, eventually
 from tests.wire.envelopes import JSON
 
@@ -25,19 +24,7 @@ SCRIPT: Final = Path(__file__).with_name("old_client.py")
 
 def interpreter() -> Path:
     """The Python that has the old SDK. Takes half a minute the first time, and nothing afterwards."""
-    ENVIRONMENT.mkdir(parents=True, exist_ok=True)
-    wanted = f"{OLD_SDK} {sys.version}"
-    stamp, home = ENVIRONMENT / "installed", ENVIRONMENT / "venv"
-    with (ENVIRONMENT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed: whoever waited finds it made
-        if not stamp.exists() or stamp.read_text() != wanted:
-            stamp.unlink(missing_ok=True)
-            shutil.rmtree(home, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", home], check=True)
-            pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            subprocess.run([*pip, OLD_SDK], check=True)
-            stamp.write_text(wanted)
-    return home / "bin" / "python"
+    return pypi.environment(ENVIRONMENT, OLD_SDK)
 
 
 def text(result: JSON) -> str:
