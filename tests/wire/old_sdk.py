@@ -5,8 +5,6 @@ It is made under `build/` by the first test that needs it, once for all processe
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
