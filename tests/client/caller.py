@@ -4,7 +4,8 @@
 
 The name of the journal is its idempotency key.
 
-Its user writes down in the file ASKED that they were asked, before they answer. It prints the result as JSON.
+Its user writes down in the file ASKED that they were asked, before they answer, and answers once the file GATE of the
+environment is there. It prints the result as JSON.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 
+import anyio
 from mcp.client import Client
 from mcp.client.session import ClientRequestContext
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
@@ -31,6 +33,9 @@ class User:
             os.fsync(notebook)
         finally:
             os.close(notebook)
+        gate = anyio.Path(os.environ.get("GATE", self._notebook))
+        while not await gate.exists():  # noqa: ASYNC110 - by another process
+            await asyncio.sleep(0.02)
         return ElicitResult(action="accept", content={"text": "Ada"})
 
 

@@ -40,7 +40,7 @@ class TaskHandle:
     ) -> None:
         self._link = link
         self._record = record
-        self._known = known
+        self._known = known if known is not None and known.is_whole else None
         self._settled = settled
         self.id = record.task_id or record.key
         self.tool = record.tool

@@ -59,6 +59,11 @@ class Snapshot:
         """Whether the task is over; nothing follows then."""
         return self.status in TERMINAL
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether what the status promises is there. The answer to a call never has it, whatever its status is."""
+        return {"completed": self.result, "failed": self.error}.get(self.status, {}) is not None
+
     def follows(self, older: Snapshot) -> bool:
         """Whether this is news to who knows `older` of the same task.
 

@@ -67,7 +67,7 @@ class Watcher:
         task = self._watched.get(snapshot.id)
         if task is None:
             return
-        if not trusted:
+        if not trusted or not snapshot.is_whole:
             self._polling.at_once(task)
             return
         task.heard = self._listening.told(snapshot.id, subscription) or task.heard
