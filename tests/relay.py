@@ -40,6 +40,10 @@ class Relay:
         self._flowing.clear()
         self._flowing = self._open()
 
+    def hold(self) -> None:
+        """Keep back what the server says from now on."""
+        self._answering.clear()
+
     def let_go(self) -> None:
         """Pass on what was kept back, and all that follows."""
         self._answering.set()

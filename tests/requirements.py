@@ -903,6 +903,13 @@ _BEYOND = (
     ),
     _must(
         "design 5",
+        "server/discover says that idempotency keys are honoured, under a name of its own; nothing else does",
+        "wire/test_idempotency.py::test_discovery_says_that_keys_are_honoured_beside_the_tasks_extension",
+        "wire/test_idempotency.py::test_an_sdk_client_reads_it",
+        "wire/test_handshake.py::test_the_task_methods_do_not_exist",
+    ),
+    _must(
+        "design 5",
         "The same key with other arguments is -32602",
         "wire/test_idempotency.py::test_another_call_under_the_same_key_is_refused_and_stores_nothing",
         "wire/test_idempotency.py::test_arguments_are_equal_as_json_is",

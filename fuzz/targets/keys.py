@@ -17,7 +17,7 @@ from fuzz.ground import KEY
 from fuzz.oracle import Found
 from fuzz.people import ADA, task_id
 from fuzz.scene import Scene
-from perdure.wire.idempotency import META_KEY
+from perdure.domain.names import IDEMPOTENCY_KEY
 from tests.wire.envelopes import envelope, meta
 
 from .base import Needs, Target
@@ -49,7 +49,7 @@ def _calls() -> SearchStrategy[Call]:
 def check(scene: Scene, call: Call) -> None:
     """Make it, and compare with what was made before."""
     known: dict[str, tuple[str, str]] = scene.memory.setdefault("keys", {KEY: (_DONE, task_id(ADA, "done"))})
-    params = {"name": call.tool, "arguments": {"label": call.label}, "_meta": meta() | {META_KEY: call.key}}
+    params = {"name": call.tool, "arguments": {"label": call.label}, "_meta": meta() | {IDEMPOTENCY_KEY: call.key}}
     body = send(scene, envelope("tools/call", params))
     task = body.get("result", {}).get("taskId")
     if not _is_key(call.key):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.client import Client as SDKClient
 from mcp.server.mcpserver import Context
 from mcp_types import CallToolRequestParams, ElicitRequest, ElicitRequestFormParams, InputRequiredResult
 
@@ -347,3 +348,20 @@ async def test_one_tenant_does_not_take_the_room_of_another(tmp_path: Path, tool
         await up.client.start("gated")
         assert (await up.client.call("gated")).error == FULL
         await up.client.start("gated")
+
+
+# -- what is said of it ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capabilities", [EVERYTHING, NOTHING])
+async def test_discovery_says_that_keys_are_honoured_beside_the_tasks_extension(
+    scene: Stage, capabilities: JSON
+) -> None:
+    found = (await scene.client.request("server/discover", capabilities=capabilities)).result
+    assert found["capabilities"]["extensions"] == {"io.modelcontextprotocol/tasks": {}, "dev.perdure/idempotency": {}}
+
+
+async def test_an_sdk_client_reads_it(scene: Stage) -> None:
+    async with SDKClient(scene.client.url) as over_http, SDKClient(scene.mcp) as in_process:
+        for client in (over_http, in_process):
+            assert (client.server_capabilities.extensions or {})["dev.perdure/idempotency"] == {}

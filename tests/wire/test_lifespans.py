@@ -216,6 +216,7 @@ async def test_options_of_the_server_are_the_sdks_and_the_users_extensions_stay(
     async with stage(tmp_path, Tools().declare, server=server) as up:
         discovered = (await up.client.request("server/discover")).result
         checker.check_discovery(discovered)
-        assert set(discovered["capabilities"]["extensions"]) == {"com.example/other", "io.modelcontextprotocol/tasks"}
+        ours = {"io.modelcontextprotocol/tasks", "dev.perdure/idempotency"}
+        assert set(discovered["capabilities"]["extensions"]) == {"com.example/other", *ours}
         assert discovered["instructions"] == "Be brief"
         assert (await up.client.request("tools/list")).result["ttlMs"] == 5

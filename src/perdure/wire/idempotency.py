@@ -8,6 +8,9 @@ authentication all clients are one owner, so there a key has to be as hard to gu
 Calls are the same if they name the same tool and send the same arguments: neither what a default made of them, nor the
 tool's version, nor what `prepare` found out, since none of these is the client's doing. Of the rest of `_meta` nothing
 is kept.
+
+That keys are honoured is advertised in `server/discover`, beside the extensions: no extension of the SDK's, which a
+server put together by hand would have to be given too.
 """
 
 from __future__ import annotations
@@ -16,18 +19,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams
 
 from perdure.domain.limits import Limits
+from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
 from perdure.store.codec import plain
 
-__all__ = ["META_KEY", "Key", "read"]
-
-META_KEY: Final = "dev.perdure/idempotencyKey"
-"""The name in `_meta` of a `tools/call` under which a client puts its key."""
+__all__ = ["Key", "advertised", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,20 @@ def read(params: CallToolRequestParams, limits: Limits) -> Key | None:
         NotStorable: it is no valid Unicode.
     """
     meta = cast("Mapping[str, Any]", params.meta or {})
-    if META_KEY not in meta:
+    if IDEMPOTENCY_KEY not in meta:
         return None
-    text = meta[META_KEY]
+    text = meta[IDEMPOTENCY_KEY]
     if not isinstance(text, str) or not 1 <= len(text) <= limits.idempotency_key:
-        raise MCPError(INVALID_PARAMS, f"{META_KEY} must be a string of 1 to {limits.idempotency_key} characters")
+        most = limits.idempotency_key
+        raise MCPError(INVALID_PARAMS, f"{IDEMPOTENCY_KEY} must be a string of 1 to {most} characters")
     return Key(plain(text), _digest(params))
+
+
+def advertised(discovered: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of `server/discover`, saying as well that keys are honoured."""
+    capabilities: dict[str, Any] = discovered["capabilities"]
+    extensions: dict[str, Any] = {**capabilities.get("extensions", {}), IDEMPOTENCY: {}}
+    return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
 
 
 def _digest(params: CallToolRequestParams) -> str:

@@ -11,11 +11,12 @@ import logging
 
 from mcp.server.context import CallNext, HandlerResult
 
+from . import idempotency
 from .capabilities import is_modern
 from .guard import Guard
 from .legacy import REVISION, Legacy, asks_for_task
 from .listen import Listen
-from .models import LISTEN, RequestContext, names_tasks
+from .models import DISCOVER, LISTEN, RequestContext, names_tasks
 
 __all__ = ["Middleware"]
 
@@ -38,7 +39,13 @@ class Middleware:
             self.guard.check(ctx)
             if ctx.method == LISTEN and names_tasks(ctx.params):
                 return await self.listen(ctx, call_next)
+            if ctx.method == DISCOVER:
+                return await self._discover(ctx, call_next)
         return await call_next(ctx)
+
+    async def _discover(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        found = await call_next(ctx)
+        return idempotency.advertised(found) if isinstance(found, dict) else found
 
     async def _handshake(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if self.legacy is None:

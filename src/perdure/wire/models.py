@@ -12,7 +12,10 @@ from typing import Any, Final
 from mcp.server.context import ServerRequestContext
 from mcp_types import RequestParams
 
+from perdure.domain.names import EXTENSION
+
 __all__ = [
+    "DISCOVER",
     "EXTENSION",
     "EXTENSION_VERSION",
     "LISTEN",
@@ -23,14 +26,13 @@ __all__ = [
     "names_tasks",
 ]
 
-EXTENSION: Final = "io.modelcontextprotocol/tasks"
-"""The extension's identifier (SEP-2663)."""
-
 EXTENSION_VERSION: Final = "2026-07-28+e434597"
 """The revision that is implemented: the protocol version whose core it runs on, and the commit of
 modelcontextprotocol/ext-tasks whose text and schema it follows."""
 
 METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+
+DISCOVER: Final = "server/discover"
 
 LISTEN: Final = "subscriptions/listen"
 """A method of the protocol's core, to whose parameters the extension adds `notifications.taskIds`."""

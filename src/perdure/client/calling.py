@@ -1,0 +1,181 @@
+"""A `tools/call` to its answer, whatever that is: a result, or a task.
+
+What `Client.call_tool` does is done here too (rounds of questions before the answer, the listing read again if the
+server does not agree with the headers), since it hands over no handle; and what is said in the rounds goes on record,
+so that a call that is made again after a crash asks nothing again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final, Literal, cast
+
+import anyio
+from mcp.client.client import Client
+from mcp.client.session import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import HEADER_MISMATCH, CallToolResult, InputRequiredResult, InputResponses, RequestParamsMeta, Result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
+from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
+
+from . import faults, questions
+from .errors import Malformed
+from .journal import Answered, Journal, Record
+from .link import alone
+from .snapshot import NotATask, Snapshot
+
+__all__ = ["Call", "Created", "Unheard", "created", "honours_keys"]
+
+_ROUND: Final = 300.0
+"""Seconds that one round of a call has, for a client that sets none."""
+_PAUSE: Final = 0.25
+"""Seconds before a call is made again that the server answered with nothing but its state."""
+
+
+class Created(Result):
+    """The answer that is a task. What it says is read by `Snapshot`."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="allow")
+
+    result_type: Literal["task"]
+
+
+def created(answer: Created) -> Snapshot:
+    """The task that a call was answered with.
+
+    Raises:
+        Malformed: it is none.
+    """
+    try:
+        return Snapshot.parse(answer.model_extra or {})
+    except NotATask as error:
+        raise Malformed("", f"The server answered with a task that is none: {error}") from error
+
+
+def honours_keys(session: ClientSession) -> bool:
+    """Whether the server says that a second call under one key is the first one."""
+    capabilities = session.server_capabilities
+    return capabilities is not None and IDEMPOTENCY in (capabilities.extensions or {})
+
+
+class Unheard(Exception):
+    """The call was sent, and there was no answer. `is_over`: nor will there be one to another, in this session."""
+
+    def __init__(self, *, is_over: bool) -> None:
+        self.is_over = is_over
+        super().__init__("No answer")
+
+
+class Call:
+    """One call, as it is on record. `meta`: what else goes along."""
+
+    def __init__(self, client: Client, journal: Journal, record: Record, meta: dict[str, Any]) -> None:
+        self._client = client
+        self._journal = journal
+        self._record = record
+        self._meta = cast("RequestParamsMeta", {**meta, IDEMPOTENCY_KEY: record.key})
+
+    async def make(self) -> CallToolResult | Snapshot:
+        """Make it. Rounds are answered through the client's callbacks.
+
+        Raises:
+            InputDeclined: a callback had no answer.
+            MCPError: the server's.
+            Unheard: there was none.
+        """
+        responses, state = None, None
+        for number in range(self._client.input_required_max_rounds + 1):
+            answer = await self._send(responses, state)
+            if isinstance(answer, CallToolResult):
+                return answer
+            if not isinstance(answer, InputRequiredResult):
+                return created(answer) if isinstance(answer, Created) else _unexpected(answer)
+            responses, state = await self._responses(number, answer), answer.request_state
+        raise Malformed("", "The server asked in too many rounds: see Client(input_required_max_rounds=…)")
+
+    async def _send(
+        self, responses: InputResponses | None, state: str | None
+    ) -> CallToolResult | InputRequiredResult | Result:
+        try:
+            return await self._try(responses, state)
+        except MCPError as error:
+            modern = self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
+            if error.code != HEADER_MISMATCH or not modern:
+                raise
+        await self._list()
+        return await self._try(responses, state)
+
+    async def _try(
+        self, responses: InputResponses | None, state: str | None
+    ) -> CallToolResult | InputRequiredResult | Result:
+        try:
+            return await self._request(responses, state)
+        except (MCPError, TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            if faults.may_have_arrived(error):
+                raise Unheard(is_over=faults.is_over(error)) from error
+            raise
+
+    async def _request(
+        self, responses: InputResponses | None, state: str | None
+    ) -> CallToolResult | InputRequiredResult | Result:
+        timeout = self._client.read_timeout_seconds or _ROUND
+        arguments = self._record.arguments
+        with anyio.fail_after(timeout):
+            return await self._client.session.call_tool(
+                self._record.tool,
+                None if arguments is None else dict(arguments),
+                timeout,
+                input_responses=responses,
+                request_state=state,
+                meta=self._meta,
+                allow_input_required=True,
+                allow_claimed=True,
+            )
+
+    async def _list(self) -> None:
+        cursor: str | None = None
+        while True:
+            page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
+            cursor = page.next_cursor
+            if cursor is None or any(tool.name == self._record.tool for tool in page.tools):
+                return
+
+    async def _responses(self, number: int, asked: InputRequiredResult) -> InputResponses | None:
+        if not asked.input_requests:
+            await anyio.sleep(_PAUSE)
+            return None
+        found: dict[str, Any] = {}
+
+        async def answer(key: str, request: Any) -> None:
+            found[key] = await self._response(number, key, request.model_dump(by_alias=True, mode="json"))
+
+        try:
+            async with anyio.create_task_group() as group:
+                for key, request in asked.input_requests.items():
+                    group.start_soon(answer, key, request)
+        except BaseExceptionGroup as several:
+            raise alone(several) from None
+        return found
+
+    async def _response(self, number: int, key: str, request: dict[str, Any]) -> Any:
+        """The answer of a round. One that asks the same in the same place gets the same, as after a crash."""
+        digest = hashlib.sha256(json.dumps([key, request], sort_keys=True).encode()).hexdigest()
+        place = f"round {number}: {digest}"
+        known = self._journal.claim(self._record, place)
+        if isinstance(known, Answered):
+            return known.response
+        try:
+            response = await questions.ask(self._client.session, self._record.key, key, request)
+        except BaseException:
+            self._journal.release(self._record, place)
+            raise
+        self._journal.answer(self._record, place, response)
+        return response
+
+
+def _unexpected(answer: Result) -> Snapshot:
+    raise Malformed("", f"The server answered with a {type(answer).__name__}, which another extension claims")

@@ -1,0 +1,151 @@
+"""What a wait for a task can come to, other than its result: one small tree under `ClientError`.
+
+Each names its task, so that a program which catches one can say which. `MCPError` stays for what ordinary requests
+answer with; of a task, the server's error is carried inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcp_types import ErrorData
+
+from perdure.domain.errors import PerdureError
+
+if TYPE_CHECKING:
+    from .handle import TaskHandle
+
+__all__ = [
+    "AnswerRefused",
+    "ClientError",
+    "Disconnected",
+    "InputDeclined",
+    "JournalUnusable",
+    "Malformed",
+    "RequestRefused",
+    "TaskCancelled",
+    "TaskError",
+    "TaskExpired",
+    "TaskFailed",
+    "TaskLost",
+    "TaskTimedOut",
+    "Unavailable",
+    "Unsure",
+]
+
+
+class ClientError(PerdureError):
+    """The root of what the client library raises on purpose."""
+
+
+class TaskError(ClientError):
+    """A wait for the task `task_id` that came to no result."""
+
+    def __init__(self, task_id: str, message: str) -> None:
+        self.task_id = task_id
+        super().__init__(message)
+
+
+class TaskFailed(TaskError):
+    """The task ended in `failed`. `error` is the JSON-RPC error that it carries: `code`, `message`, `data`.
+
+    A tool that reports an error of its own does not fail its task: that is a result with `is_error`.
+    """
+
+    def __init__(self, task_id: str, error: ErrorData) -> None:
+        self.error = error
+        super().__init__(task_id, f"The task failed: {error.message} ({error.code})")
+
+
+class TaskCancelled(TaskError):
+    """The task ended in `cancelled`, whoever asked for it."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id, "The task was cancelled")
+
+
+class TaskExpired(TaskError):
+    """The server says that the task is past its ttl and that its result is gone. Only the server judges that."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id, "The task has expired, and the server no longer has its result")
+
+
+class TaskLost(TaskError):
+    """The server does not know the task: it never did, has forgotten it, or takes this client for somebody else."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id, "The server does not know the task")
+
+
+class TaskTimedOut(TaskError, TimeoutError):
+    """There was no result in time. The task goes on, and `handle` is good for another wait."""
+
+    def __init__(self, handle: TaskHandle, seconds: float) -> None:
+        self.handle = handle
+        super().__init__(handle.id, f"The task did not finish within {seconds:g} s; it goes on")
+
+
+class RequestRefused(TaskError):
+    """The server refused a request about the task, in a way that trying again can't help. `error` is its answer."""
+
+    def __init__(self, task_id: str, error: ErrorData) -> None:
+        self.error = error
+        super().__init__(task_id, f"The server refused: {error.message} ({error.code})")
+
+
+class Malformed(TaskError):
+    """The server said something of the task that the protocol does not allow; the message says what."""
+
+
+class Disconnected(TaskError):
+    """The SDK's session with the server has ended. The task goes on: resume it over another session."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id, "The session with the server has ended; the task goes on")
+
+
+class Unavailable(TaskError):
+    """The server can't be reached, or has no room just now. The same request may succeed later."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id, "The server did not answer in time; the task goes on")
+
+
+class InputDeclined(TaskError):
+    """The client's own callback answered the question `key` with an error, which `error` is. Nothing was sent.
+
+    The task waits on: the question may be answered by hand (`TaskHandle.answer`), or asked again by another wait.
+    """
+
+    def __init__(self, task_id: str, key: str, error: ErrorData) -> None:
+        self.key, self.error = key, error
+        super().__init__(task_id, f"The question {key!r} was not answered: {error.message} ({error.code})")
+
+
+class AnswerRefused(TaskError):
+    """The server took none of the answers to `keys`, since one does not fit its question; `error` says why.
+
+    They are forgotten, so that the questions can be answered again.
+    """
+
+    def __init__(self, task_id: str, keys: tuple[str, ...], error: ErrorData) -> None:
+        self.keys, self.error = keys, error
+        super().__init__(task_id, f"The answer to {', '.join(map(repr, keys))} was refused: {error.message}")
+
+
+class Unsure(ClientError):
+    """A call may or may not have happened: it was sent, or was about to be, and nobody heard the answer.
+
+    It is not made again by itself, unless the server honours idempotency keys. `key` is the one that it carried, `tool`
+    and `arguments` what it was; `Journal.forget(key)` ends the record.
+    """
+
+    def __init__(self, tool: str, key: str, arguments: Mapping[str, Any] | None) -> None:
+        self.tool, self.key, self.arguments = tool, key, arguments
+        super().__init__(f"The call of {tool!r} may or may not have happened, and must not be made twice")
+
+
+class JournalUnusable(ClientError):
+    """The journal's file can't be used; the message says why."""

@@ -1,0 +1,194 @@
+"""A task that a program holds on to: look at it, follow it, answer it, stop it, wait for its result."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+import anyio
+from mcp_types import INTERNAL_ERROR, CallToolResult, ErrorData
+from pydantic import BaseModel, ValidationError
+
+from . import asking, questions
+from .errors import Malformed, TaskCancelled, TaskFailed, TaskTimedOut
+from .failpoints import reach
+from .journal import Record
+from .link import Link, alone
+from .snapshot import Snapshot
+from .watched import Watched
+
+__all__ = ["TaskHandle"]
+
+_PATIENCE: Final = 60.0
+"""Seconds in which a single request has to come through, tries and pauses together."""
+_STOP_WITHIN: Final = 5.0
+"""Seconds that a wait which is cancelled takes to ask its task to stop."""
+
+
+class TaskHandle:
+    """A task, or a call that was answered at once and needed none. Made by `Tasks.start` and `Tasks.resume`.
+
+    Attributes:
+        id: the task's id; of a call that needed no task, its idempotency key.
+        tool: the name of the tool; empty if a task is resumed that the journal does not know.
+        is_task: whether there is a task.
+    """
+
+    def __init__(
+        self, link: Link, record: Record, known: Snapshot | None = None, settled: CallToolResult | None = None
+    ) -> None:
+        self._link = link
+        self._record = record
+        self._known = known if known is not None and known.is_whole else None
+        self._settled = settled
+        self.id = record.task_id or record.key
+        self.tool = record.tool
+        self.is_task = settled is None
+
+    def __repr__(self) -> str:
+        return f"<TaskHandle {self.id} of {self.tool!r}>"
+
+    async def status(self) -> Snapshot:
+        """Ask the server how the task is: one `tasks/get`, made again if it does not come through within a minute.
+
+        Raises:
+            TaskLost, TaskExpired: it is no more.
+            Unavailable: there is no answer.
+        """
+        if self._settled is not None:
+            return _made_of(self.id, self._settled)
+        get = self._link.remote.get
+        return self._note(await self._link.insist(self.id, lambda: get(self.id), within=_PATIENCE))
+
+    async def updates(self) -> AsyncIterator[Snapshot]:
+        """Each state of the task that is seen, from the one it is in to the terminal one, and then the end.
+
+        They come by a stream where the server has them and by polls where not, and never go backwards; a state that
+        passed quickly may be left out. Questions are shown and not answered: see `answer`.
+
+        Raises:
+            TaskError: nothing more can be known of the task.
+        """
+        if self._settled is not None:
+            yield _made_of(self.id, self._settled)
+            return
+        async with self._watching() as watched:
+            async for snapshot in watched.news():
+                yield self._note(snapshot)
+
+    async def answer(self, responses: Mapping[str, BaseModel | Mapping[str, Any]]) -> None:
+        """Answer questions by their keys, some or all: an `ElicitResult`, say, or the same as a dictionary.
+
+        On record before it is sent. A question that has its answer keeps it, whoever gave it; none of them is asked
+        by `result` afterwards.
+
+        Raises:
+            AnswerRefused: one of them does not fit its question, and none was taken.
+            TaskLost, TaskExpired: the task is no more.
+            Unavailable: they did not come through within a minute. They are on record: the next wait sends them.
+        """
+        if self._settled is not None:
+            return
+        fresh: dict[str, object] = {}
+        for key, response in responses.items():
+            said = questions.as_sent(response)
+            if self._link.journal.answer(self._record, key, said):
+                fresh[key] = said
+        if fresh:
+            await asking.send(self._link, self._record, self.id, fresh, within=_PATIENCE)
+
+    async def cancel(self) -> None:
+        """Ask the task to stop; returns before it does. A task that is over stays as it is.
+
+        Raises:
+            TaskLost, TaskExpired: the task is no more.
+            Unavailable: the request did not come through within a minute.
+        """
+        if self._settled is None:
+            await self._link.insist(self.id, lambda: self._link.remote.cancel(self.id), within=_PATIENCE)
+
+    async def result(self, timeout: float | None = None, *, ask: bool = True) -> CallToolResult:  # noqa: ASYNC109
+        """Wait for the tool's result, and answer the task's questions through the client's callbacks meanwhile.
+
+        Several may wait for one task. If the caller is cancelled, `Tasks(on_cancel=…)` says whether the task is.
+
+        Args:
+            timeout: seconds, of everything together; None: for ever.
+            ask: False leaves the questions to `answer`, or to another process.
+
+        Raises:
+            TaskFailed, TaskCancelled, TaskExpired, TaskLost: there is no result and never will be.
+            TaskTimedOut: there is none yet.
+            InputDeclined, AnswerRefused: a question is open that the client's callback did not answer well.
+            Disconnected: the session is over.
+            Exception: whatever a callback raises. The task waits on, in this case and the last two.
+        """
+        if self._settled is not None:
+            return self._settled
+        try:
+            with anyio.move_on_after(timeout):
+                return self._outcome(await self._end(ask=ask))
+        except anyio.get_cancelled_exc_class():
+            if self._link.on_cancel == "cancel":
+                with anyio.move_on_after(_STOP_WITHIN, shield=True):
+                    await self.cancel()
+            raise
+        raise TaskTimedOut(self, timeout or 0.0)
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    async def _end(self, *, ask: bool) -> Snapshot:
+        last = Snapshot(self.id, "working")
+        try:
+            async with self._watching() as watched, anyio.create_task_group() as group:
+                asks = asking.Asking(self._link, self._record, self.id, group)
+                async for snapshot in watched.news():
+                    self._known = last = snapshot
+                    if ask:
+                        asks.look(snapshot)
+                group.cancel_scope.cancel()
+        except BaseExceptionGroup as several:
+            raise alone(several) from None
+        return last
+
+    def _watching(self) -> AbstractAsyncContextManager[Watched]:
+        return self._link.watcher().watching(self.id, self._known)
+
+    def _note(self, snapshot: Snapshot) -> Snapshot:
+        if self._known is None or snapshot.follows(self._known):
+            self._known = snapshot
+        if snapshot.is_terminal:
+            self._link.journal.settle(self._record, snapshot.status)
+        return snapshot
+
+    def _outcome(self, snapshot: Snapshot) -> CallToolResult:
+        reach("result seen")
+        self._note(snapshot)
+        reach("result settled")
+        match snapshot.status:
+            case "completed":
+                return _result(snapshot)
+            case "failed":
+                raise TaskFailed(self.id, _error(snapshot))
+            case _:
+                raise TaskCancelled(self.id)
+
+
+def _result(snapshot: Snapshot) -> CallToolResult:
+    try:
+        return CallToolResult.model_validate(snapshot.result, by_name=False)
+    except ValidationError as error:
+        raise Malformed(snapshot.id, "The task completed, and its result is not one of a tool") from error
+
+
+def _error(snapshot: Snapshot) -> ErrorData:
+    try:
+        return ErrorData.model_validate(snapshot.error)
+    except ValidationError:
+        return ErrorData(code=INTERNAL_ERROR, message=snapshot.message or "The server did not say why")
+
+
+def _made_of(id: str, result: CallToolResult) -> Snapshot:
+    said = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return Snapshot(id, "completed", result=said, raw={"taskId": id, "status": "completed", "result": said})

@@ -1,0 +1,117 @@
+"""Streamable HTTP whose session survives what happens to a connection: a server that restarts, a proxy that hangs up.
+
+In the SDK's transport an error of HTTP (a refused connection, one that breaks in the middle of a JSON response) ends
+the whole session, and with it the program that is inside of the client. A wait for a task takes hours, in which servers
+are deployed anew. So such an error becomes an answer here, -32000 with status 503, which is what a server that has no
+room says; and whoever sent the request decides whether to send it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import Any, Final
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CONNECTION_CLOSED
+
+from .faults import UNREACHABLE
+
+__all__ = ["HTTP"]
+
+_CONNECT: Final = 30.0
+_READ: Final = 300.0
+"""Seconds without a byte after which a stream is held to be dead; both are the SDK's own figures."""
+
+_TOO_MANY: Final = 429
+_PASSING: Final = frozenset({_TOO_MANY, 502, 503, 504})
+
+_Streams = Any
+"""What the SDK's transports yield; its name for that is not public."""
+
+
+class HTTP(AbstractAsyncContextManager[_Streams]):
+    """A transport for `mcp.Client`, in place of the URL: `Client(HTTP(url), extensions=[tasks])`.
+
+    Args:
+        url: of the MCP endpoint.
+        headers: to send with each request, such as `{"Authorization": "Bearer …"}`.
+        auth: as httpx2 takes it; the SDK's OAuth provider, say.
+        verify: False to accept any certificate, or an `ssl.SSLContext`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: httpx2.Auth | None = None,
+        verify: Any = True,
+    ) -> None:
+        self.url = url
+        self._options: dict[str, Any] = {"headers": dict(headers or {}), "auth": auth, "verify": verify}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> _Streams:
+        return await self._stack.enter_async_context(self._connected())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[_Streams]:
+        timeout = httpx2.Timeout(_CONNECT, read=_READ)
+        async with (
+            _Enduring(timeout=timeout, **self._options) as http,
+            streamable_http_client(self.url, http_client=http) as streams,
+        ):
+            yield streams
+
+
+class _Enduring(httpx2.AsyncClient):
+    """An HTTP client that answers by itself where there is no answer."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """As httpx2's. A body that is no stream is read here, where it may break off without harm."""
+        try:
+            response = await super().send(request, **options)
+            if _is_stream(response):
+                return response
+            await response.aread()
+        except httpx2.TransportError as error:
+            return _made_up(request, f"The server can't be reached: {type(error).__name__}", unreachable=True)
+        if response.status_code in _PASSING and not _is_json(response):
+            # Only 429 is sure to come from who has not begun. A proxy says the others of a server that died at it, too.
+            unsure = response.status_code != _TOO_MANY
+            message = f"HTTP status {response.status_code}"
+            return _made_up(request, message, after=_retry_after(response), unreachable=unsure)
+        return response
+
+
+def _made_up(
+    request: httpx2.Request, message: str, *, after: float | None = None, unreachable: bool = False
+) -> httpx2.Response:
+    data: dict[str, Any] = {} if after is None else {"retryAfterMs": math.ceil(after * 1000)}
+    if unreachable:
+        data[UNREACHABLE] = True
+    error = {"code": CONNECTION_CLOSED, "message": message, "data": data}
+    return httpx2.Response(503, request=request, json={"jsonrpc": "2.0", "id": None, "error": error})
+
+
+def _is_stream(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").lower().startswith("text/event-stream")
+
+
+def _is_json(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").lower().startswith("application/json")
+
+
+def _retry_after(response: httpx2.Response) -> float | None:
+    """Seconds, if the header says seconds; a date would have to be held against our clock."""
+    text = response.headers.get("retry-after", "").strip()
+    return float(text) if text.isdecimal() and len(text) < 7 else None

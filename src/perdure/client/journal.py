@@ -1,0 +1,305 @@
+"""What a client must still know after a crash: its calls, their handles, and which questions were answered.
+
+One small SQLite file for any number of processes of one machine, written before anything is done about what it says,
+with `synchronous=FULL`: a call that was made under a key that nobody remembers can't be made again safely, and an
+answer that was sent and forgotten is asked for twice. It is read and written where it is called, on the event loop: a
+write takes a few milliseconds, once for each call, handle and answer, and never for a poll.
+
+It holds what the user said and what tools were called with, so it belongs to its user alone (0600); both are erased
+once they have been handed on. It holds no results, which the server has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic_core import to_json
+
+from . import journal_sql as sql
+from .errors import JournalUnusable
+from .holder import Alone, Holder, LockedFile
+
+__all__ = ["Answered", "Asking", "Journal", "Record"]
+
+_BUSY_MS: Final = 10_000
+_DAY: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One call, as the journal has it.
+
+    Attributes:
+        server: which server, as `perdure.client.server_of` names it.
+        tool: the name of the tool.
+        key: the idempotency key of the call; of a handle that came without one of ours, a made-up name.
+        task_id: None as long as the call's answer is not known.
+        arguments: of the call, as long as `task_id` is None; after that they are erased.
+        status: the terminal status that was seen; None before.
+        begun_at: seconds since the epoch by this machine's clock.
+    """
+
+    number: int
+    server: str
+    tool: str
+    key: str
+    task_id: str | None
+    arguments: Mapping[str, Any] | None
+    status: str | None
+    begun_at: float
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question that has its answer. `response` is what is still to be sent; None: it was."""
+
+    response: Any | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A question without one. `mine`: it is this caller's to ask; else somebody alive is at it."""
+
+    mine: bool
+
+
+class Journal:
+    """The journal of handles in the file `path`; without one, in memory, for as long as the program runs.
+
+    Several `Tasks` and several processes may use one file. Close it when nothing uses it any more.
+
+    Args:
+        path: the file, which is made if it is not there; its folder has to be.
+        keep_days: how long a record is kept once its task is known to be over.
+
+    Raises:
+        JournalUnusable: the file can't be opened, or is something else.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        keep_days: float = 7.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = None if path is None else Path(path).absolute()
+        self._now = now
+        self._lock = threading.Lock()
+        self._asked: set[tuple[int, str]] = set()
+        with self._explained():
+            self._db = _memory() if self.path is None else _opened(self.path)
+            try:
+                self._holder: Holder = Alone() if self.path is None else _joined(self.path)
+                self._token = self._holder.token
+                self._write(sql.PRUNE, now() - keep_days * _DAY)
+            except BaseException:
+                self._db.close()
+                raise
+
+    def close(self) -> None:
+        """Let go of the file, and of what was claimed."""
+        with self._lock:
+            self._db.close()
+            self._holder.close()
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def intend(self, server: str, tool: str, key: str, arguments: Mapping[str, Any] | None) -> tuple[Record, bool]:
+        """A call is about to be made: its record, and whether it is new. Under a key that is known, what there is."""
+        values = (server, tool, key, to_json(arguments).decode(), self._now(), self._token)
+        with self._transaction() as db:
+            is_new = db.execute(sql.INTEND, values).rowcount == 1
+            return _one(db, server, key), is_new
+
+    def take(self, record: Record) -> None:
+        """A call without a handle is this process's to make from now on."""
+        self._write(sql.TAKE, self._token, record.number)
+
+    def handle(self, record: Record, task_id: str) -> Record:
+        """The call became this task; if that is on record already, as that one's. What came before it is erased."""
+        with self._transaction() as db:
+            db.execute(sql.FORGET_ANSWERS, (record.number,))
+            if db.execute(sql.OTHER, (record.server, task_id, record.number)).fetchone():
+                db.execute(sql.FORGET, (record.number,))
+            else:
+                db.execute(sql.HANDLE, (task_id, record.number))
+            return _one(db, record.server, task_id)
+
+    def adopt(self, server: str, tool: str, task_id: str) -> Record:
+        """A task that is waited for without a call of ours on record: what there is of it, or a new record."""
+        with self._transaction() as db:
+            db.execute(sql.ADOPT, (server, tool, f"task:{task_id}", task_id, self._now(), self._token))
+            return _one(db, server, task_id)
+
+    def settle(self, record: Record, status: str) -> None:
+        """The task is known to be over. Its questions are forgotten, and the record itself after `keep_days`."""
+        self._write(sql.SETTLE, status, self._now(), record.number)
+        self._write(sql.FORGET_ANSWERS, record.number)
+
+    def find(self, server: str, id: str) -> Record | None:
+        """The record of a task id or of an idempotency key."""
+        rows = self._rows(sql.FIND, server, id, id)
+        return _record(rows[0]) if rows else None
+
+    def records(self, server: str | None = None) -> list[Record]:
+        """All records, or those of one server, in the order of the calls."""
+        return [_record(row) for row in self._rows(sql.RECORDS) if server in (None, row[1])]
+
+    def forget(self, id: str) -> bool:
+        """Delete the records of a task id or of an idempotency key. Whether there was one."""
+        with self._transaction() as db:
+            numbers = [number for (number,) in db.execute(sql.NUMBERS, (id, id))]
+            for number in numbers:
+                db.execute(sql.FORGET_ANSWERS, (number,))
+                db.execute(sql.FORGET, (number,))
+        return bool(numbers)
+
+    def is_busy(self, record: Record) -> bool:
+        """Whether another process that made this record is still there, and may be in the middle of its call."""
+        return record.holder != self._token and self._holder.is_alive(record.holder)
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def claim(self, record: Record, key: str) -> Answered | Asking:
+        """Whose question this is: answered before; this caller's to ask from now on; or somebody else's.
+
+        One claim at a time, within this process and among all that live. Ends with `answer` or `release`.
+        """
+        with self._transaction() as db:
+            row = db.execute(sql.QUESTION, (record.number, key)).fetchone()
+            if row is not None and row[0] != "asking":
+                return Answered(None if row[0] == "sent" else json.loads(row[1]))
+            held = row is not None and self._is_held(record.number, key, row[2])
+            if not held:
+                db.execute(sql.CLAIM, (record.number, key, self._token))
+                self._asked.add((record.number, key))
+        return Asking(mine=not held)
+
+    def release(self, record: Record, key: str) -> None:
+        """The question is nobody's again: it was not answered."""
+        self._asked.discard((record.number, key))
+        self._write(sql.RELEASE, record.number, key, self._token)
+
+    def answer(self, record: Record, key: str, response: Any) -> bool:
+        """Put an answer on record, which is to be sent. False: there is one, and it stays."""
+        self._asked.discard((record.number, key))
+        with self._transaction() as db:
+            return db.execute(sql.ANSWER, (record.number, key, json.dumps(response))).rowcount == 1
+
+    def sent(self, record: Record, key: str) -> None:
+        """The server has it: what was said is erased, that it was said is not."""
+        self._write(sql.SENT, record.number, key)
+
+    def refused(self, record: Record, key: str) -> None:
+        """The server does not take it: the question has no answer again."""
+        self._write(sql.REFUSED, record.number, key)
+
+    def _is_held(self, number: int, key: str, token: str) -> bool:
+        if token == self._token:
+            return (number, key) in self._asked
+        return self._holder.is_alive(token)
+
+    # -- SQLite --------------------------------------------------------------------------------------------------------
+
+    def _write(self, statement: str, *values: object) -> None:
+        with self._transaction() as db:
+            db.execute(statement, values)
+
+    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock, self._explained():
+            return self._db.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        with self._lock, self._explained():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise JournalUnusable(f"The journal {self.path or 'in memory'} can't be used: {error}") from error
+
+
+def _one(db: sqlite3.Connection, server: str, id: str) -> Record:
+    return _record(db.execute(sql.FIND, (server, id, id)).fetchone())
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    number, server, tool, key, task_id, arguments, status, begun_at, holder = row
+    parsed = None if arguments is None else json.loads(arguments)
+    return Record(number, server, tool, key, task_id, parsed, status, begun_at, holder)
+
+
+def _memory() -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    db.executescript(sql.TABLES)
+    return db
+
+
+def _joined(path: Path) -> LockedFile:
+    holder = LockedFile(path)
+    holder.sweep()
+    return holder
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    # Made here, so that nobody else can read it from its first moment; SQLite gives its log the same rights.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    db = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    identity, version = (_pragma(db, name) for name in ("application_id", "user_version"))
+    is_new = (identity, version) == (0, 0) and not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    if not is_new and (identity, version) != (sql.APPLICATION_ID, sql.VERSION):
+        raise JournalUnusable(f"{path} is no journal of this version: name another file")
+    _use_wal(db)
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA secure_delete = ON")
+    if is_new:
+        # Several processes may start at once: each statement is harmless the second time.
+        db.executescript(f"BEGIN IMMEDIATE; {sql.TABLES} {sql.MARK} COMMIT;")
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """The switch gives up at once where a neighbour writes, whatever the time-out; then it has switched, or will."""
+    deadline = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
+def _pragma(db: sqlite3.Connection, name: Literal["application_id", "user_version"]) -> int:
+    (value,) = db.execute(f"PRAGMA {name}").fetchone()
+    return value

@@ -1,0 +1,84 @@
+"""The journal's tables and statements, one constant for each verb of `journal`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+APPLICATION_ID: Final = 0x50455243  # "PERC"
+VERSION: Final = 1
+
+MARK: Final = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
+
+TABLES: Final = """
+CREATE TABLE IF NOT EXISTS call (
+    number INTEGER PRIMARY KEY,
+    server TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    key TEXT NOT NULL,
+    task_id TEXT,
+    arguments TEXT,         -- as JSON, until the handle is known
+    status TEXT,            -- the terminal one, once it was seen
+    begun_at REAL NOT NULL,
+    settled_at REAL,
+    holder TEXT NOT NULL,   -- whose call it is, until the handle is known
+    UNIQUE (server, key),
+    UNIQUE (server, task_id)
+) STRICT;
+CREATE TABLE IF NOT EXISTS question (
+    call INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('asking', 'recorded', 'sent')),
+    response TEXT,          -- as JSON, from 'recorded' to 'sent'
+    holder TEXT,            -- who asks
+    PRIMARY KEY (call, key)
+) STRICT, WITHOUT ROWID;
+"""
+
+_RECORD: Final = "SELECT number, server, tool, key, task_id, arguments, status, begun_at, holder FROM call "
+
+INTEND: Final = """
+INSERT INTO call (server, tool, key, arguments, begun_at, holder) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+"""
+
+TAKE: Final = "UPDATE call SET holder = ? WHERE number = ? AND task_id IS NULL"
+
+OTHER: Final = "SELECT 1 FROM call WHERE server = ? AND task_id = ? AND number <> ?"
+
+HANDLE: Final = "UPDATE call SET task_id = ?, arguments = NULL WHERE number = ?"
+
+ADOPT: Final = """
+INSERT INTO call (server, tool, key, task_id, begun_at, holder) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+
+SETTLE: Final = "UPDATE call SET status = ?, settled_at = ? WHERE number = ?"
+
+FIND: Final = _RECORD + "WHERE server = ? AND (task_id = ? OR key = ?) LIMIT 1"
+
+RECORDS: Final = _RECORD + "ORDER BY number"
+
+NUMBERS: Final = "SELECT number FROM call WHERE task_id = ? OR key = ?"
+
+FORGET: Final = "DELETE FROM call WHERE number = ?"
+
+FORGET_ANSWERS: Final = "DELETE FROM question WHERE call = ?"
+
+PRUNE: Final = "DELETE FROM call WHERE settled_at < ?"
+
+QUESTION: Final = "SELECT state, response, holder FROM question WHERE call = ? AND key = ?"
+
+CLAIM: Final = """
+INSERT INTO question (call, key, state, holder) VALUES (?, ?, 'asking', ?)
+ON CONFLICT DO UPDATE SET holder = excluded.holder WHERE state = 'asking'
+"""
+
+RELEASE: Final = "DELETE FROM question WHERE call = ? AND key = ? AND state = 'asking' AND holder = ?"
+
+ANSWER: Final = """
+INSERT INTO question (call, key, state, response) VALUES (?, ?, 'recorded', ?)
+ON CONFLICT DO UPDATE SET state = 'recorded', response = excluded.response, holder = NULL WHERE state = 'asking'
+"""
+
+SENT: Final = "UPDATE question SET state = 'sent', response = NULL WHERE call = ? AND key = ?"
+
+REFUSED: Final = "DELETE FROM question WHERE call = ? AND key = ? AND state = 'recorded'"

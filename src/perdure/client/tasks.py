@@ -1,0 +1,295 @@
+"""`Tasks`, the SDK `ClientExtension`: makes handles of calls, and of what the journal remembers.
+
+The SDK gives an extension its session only where a call was answered with a task, and notifications without any. So
+what belongs to a session (who watches, which server it is) is kept here by session, for as long as somebody waits.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import anyio
+from mcp.client.client import Client
+from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
+from mcp.client.session import ClientSession
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import CallToolResult
+from pydantic import BaseModel, ConfigDict
+
+from perdure.domain.names import EXTENSION
+
+from . import pace
+from .calling import Call, Created, Unheard, created, honours_keys
+from .errors import Unsure
+from .failpoints import reach
+from .handle import TaskHandle
+from .http import HTTP
+from .journal import Journal, Record
+from .link import Link, OnCancel
+from .remote import Remote
+from .snapshot import NotATask, Snapshot
+from .watcher import Watcher
+
+__all__ = ["Resumed", "Tasks", "server_of"]
+
+_REQUEST: Final = 30.0
+
+
+class _News(BaseModel):
+    """The parameters of `notifications/tasks`, as they came."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What `resume_all` found. `handles`: tasks that go on. `unsure`: calls of which nobody knows whether they did."""
+
+    handles: tuple[TaskHandle, ...]
+    unsure: tuple[Unsure, ...]
+
+
+class Tasks(ClientExtension):
+    """Tasks for `mcp.Client(…, extensions=[tasks])`.
+
+    `client.call_tool` then returns the final result also where the server makes a task of the call: its questions are
+    answered by the client's own callbacks. `start` returns a handle instead, and survives this process, if there is a
+    journal on the disk.
+
+    Args:
+        journal: a file, or a `Journal`; None keeps it in memory.
+        listen: False polls even where the server could tell.
+        on_cancel: what becomes of a task whose `call_tool` or `result` is cancelled: `"leave"` it, or `"cancel"` it.
+        timeout: seconds that `call_tool` waits for a task at most; None: for ever.
+        request_timeout: seconds that one request about a task has.
+        server: the name in the journal of the server that this is for, in place of its URL or command.
+        chance: draws from 0 to 1; spreads polls and retries.
+
+    One of these may be passed to one client after another, and to several at once.
+    """
+
+    identifier = EXTENSION
+
+    def __init__(
+        self,
+        journal: Journal | str | os.PathLike[str] | None = None,
+        *,
+        listen: bool = True,
+        on_cancel: OnCancel = "leave",
+        timeout: float | None = None,
+        request_timeout: float = _REQUEST,
+        server: str | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.journal = journal if isinstance(journal, Journal) else Journal(journal)
+        self._listen = listen
+        self._on_cancel: OnCancel = on_cancel
+        self._timeout = timeout
+        self._request_timeout = request_timeout
+        self._server = server
+        self._chance = chance
+        self._names: WeakKeyDictionary[ClientSession, str] = WeakKeyDictionary()
+        self._watchers: dict[ClientSession, Watcher] = {}
+
+    # -- what the SDK asks for -----------------------------------------------------------------------------------------
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        """See `ClientExtension`."""
+        return [ResultClaim(result_type="task", model=Created, resolve=self._resolve)]
+
+    def notifications(self) -> Sequence[NotificationBinding[Any]]:
+        """See `ClientExtension`."""
+        return [NotificationBinding(method="notifications/tasks", params_type=_News, handler=self._told)]
+
+    async def _resolve(self, answer: Created, ctx: ClaimContext) -> CallToolResult:
+        known = created(answer)
+        name = self._names.get(ctx.session) or self._server or _name_only(ctx.session)
+        record = self.journal.adopt(name, ctx.tool_name, known.id)
+        return await TaskHandle(self._link(ctx.session), record, known).result(self._timeout)
+
+    async def _told(self, news: _News) -> None:
+        said = news.model_extra or {}
+        try:
+            snapshot = Snapshot.parse(said)
+        except NotATask:
+            return
+        meta: object = said.get("_meta")
+        subscription = cast("dict[str, object]", meta).get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
+        # Nothing says which session it came by, and one server must not speak for another.
+        trusted = len(self._watchers) == 1
+        for watcher in [*self._watchers.values()]:
+            watcher.told(snapshot, subscription if isinstance(subscription, str | int) else None, trusted=trusted)
+
+    # -- handles -------------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        client: Client,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+        meta: Mapping[str, Any] | None = None,
+    ) -> TaskHandle:
+        """Call a tool, and return once its task is known and on record; or its result, if the server answers at once.
+
+        Questions that the server asks before that go to the client's callbacks. Under a key that is on record this is
+        the call from before: its handle, if it is known, else what `resume` does.
+
+        Args:
+            client: that these `Tasks` were passed to, and that is connected.
+            name: the tool's.
+            arguments: the tool's.
+            idempotency_key: by which a server that honours it knows the call again. By default one that is drawn.
+            timeout: seconds, of everything together, the user's time included; None: for ever.
+            meta: what else goes along in `_meta`. It is not on record.
+
+        Raises:
+            Unsure: nobody knows whether the call happened; it is on record, for `resume`.
+            InputDeclined: a callback had no answer. There is no task, and no record.
+            MCPError: the server's answer. There is no task, and no record.
+        """
+        key = uuid4().hex if idempotency_key is None else idempotency_key
+        record, is_new = self.journal.intend(self._name(client), name, key, arguments)
+        if not is_new:
+            return await self._resumed(client, record, timeout, meta)
+        reach("call intended")
+        return await self._call(client, record, timeout, meta)
+
+    async def resume(self, client: Client, id: str, *, timeout: float | None = None) -> TaskHandle:  # noqa: ASYNC109
+        """The handle of a task, by its id or by the idempotency key of its call. Nothing is called twice.
+
+        A task that the journal does not know is taken as it is. A call of which no answer is on record is made again,
+        under its key, if the server says that it honours keys.
+
+        Raises:
+            Unsure: it does not say so.
+            MCPError, InputDeclined: as `start`.
+        """
+        name = self._name(client)
+        record = self.journal.find(name, id) or self.journal.find(_name_only(client.session), id)
+        if record is None:
+            record = self.journal.adopt(name, "", id)
+        return await self._resumed(client, record, timeout, None)
+
+    async def resume_all(self, client: Client) -> Resumed:
+        """Everything on record of this server that is not known to be over, and that no other process is just calling.
+
+        Raises:
+            MCPError: the server refused a call that was made again.
+        """
+        handles: list[TaskHandle] = []
+        unsure: list[Unsure] = []
+        for record in self.journal.records(self._name(client)):
+            if record.status is not None or (record.task_id is None and self.journal.is_busy(record)):
+                continue
+            try:
+                handles.append(await self._resumed(client, record, None, None))
+            except Unsure as error:
+                unsure.append(error)
+        return Resumed(tuple(handles), tuple(unsure))
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    async def _resumed(
+        self,
+        client: Client,
+        record: Record,
+        timeout: float | None,  # noqa: ASYNC109
+        meta: Mapping[str, Any] | None,
+    ) -> TaskHandle:
+        if record.task_id is not None:
+            return TaskHandle(self._link(client.session), record)
+        if not honours_keys(client.session):
+            raise Unsure(record.tool, record.key, record.arguments)
+        self.journal.take(record)
+        return await self._call(client, record, timeout, meta)
+
+    async def _call(
+        self,
+        client: Client,
+        record: Record,
+        timeout: float | None,  # noqa: ASYNC109
+        meta: Mapping[str, Any] | None,
+    ) -> TaskHandle:
+        call = Call(client, self.journal, record, dict(meta or {}))
+        with anyio.move_on_after(timeout):
+            answer = await self._answer(client, call, record)
+            link = self._link(client.session)
+            if isinstance(answer, CallToolResult):
+                self.journal.forget(record.key)
+                return TaskHandle(link, record, settled=answer)
+            reach("call answered")
+            known = self.journal.handle(record, answer.id)
+            reach("handle recorded")
+            return TaskHandle(link, known, answer)
+        raise Unsure(record.tool, record.key, record.arguments)
+
+    async def _answer(self, client: Client, call: Call, record: Record) -> CallToolResult | Snapshot:
+        """What the call comes to. Made again if that was lost, where the second one is known to be the first."""
+        failures = 0
+        while True:
+            try:
+                return await call.make()
+            except Unheard as unheard:
+                if unheard.is_over or not honours_keys(client.session):
+                    raise Unsure(record.tool, record.key, record.arguments) from unheard.__cause__
+            except Exception:
+                # It was answered, or a callback gave up before it was: there is no task.
+                self.journal.forget(record.key)
+                raise
+            failures += 1
+            await anyio.sleep(pace.backoff(failures, 0.0, self._chance()))
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    def _name(self, client: Client) -> str:
+        name = self._server or server_of(client)
+        self._names[client.session] = name
+        return name
+
+    def _link(self, session: ClientSession) -> Link:
+        remote = Remote(session, self._request_timeout)
+        return Link(remote, self.journal, lambda: self._watcher(remote), self._on_cancel, self._chance)
+
+    def _watcher(self, remote: Remote) -> Watcher:
+        session = remote.session
+        found = self._watchers.get(session)
+        if found is None:
+
+            def idle() -> None:
+                self._watchers.pop(session, None)
+
+            found = Watcher(remote, listens=self._listen, chance=self._chance, idle=idle)
+            self._watchers[session] = found
+        return found
+
+
+def server_of(client: Client) -> str:
+    """The name of a client's server in the journal.
+
+    Its URL without credentials, its command, or, of anything else, what it calls itself.
+    """
+    match client.server:
+        case str(url) | HTTP(url=url):
+            head, _, rest = url.partition("://")
+            authority, slash, path = rest.partition("/")
+            return f"{head}://{authority.rpartition('@')[2]}{slash}{path.partition('#')[0]}"
+        case StdioServerParameters(command=command, args=arguments):
+            return f"stdio:{shlex.join([command, *arguments])}"
+        case _:
+            return _name_only(client.session)
+
+
+def _name_only(session: ClientSession) -> str:
+    info = session.server_info
+    return f"name:{'' if info is None else info.name}"

@@ -1,0 +1,179 @@
+"""The journal by itself: what it remembers, whose question is whose, and who may read it."""
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perdure.client import Journal, JournalUnusable, Record
+from perdure.client.journal import Answered, Asking
+from tests.wire.support import ROOT
+
+SERVER = "http://127.0.0.1:8000/mcp"
+
+
+def begun(journal: Journal, key: str = "one") -> Record:
+    record, is_new = journal.intend(SERVER, "greet", key, {"secret": "sesame"})
+    assert is_new
+    return record
+
+
+@pytest.fixture(params=["memory", "file"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
+    return Journal(None if request.param == "memory" else tmp_path / "journal.db")
+
+
+def test_a_call_is_known_by_its_key_and_then_by_its_task_too(journal: Journal) -> None:
+    record = begun(journal)
+    assert (record.task_id, record.arguments) == (None, {"secret": "sesame"})
+    assert journal.intend(SERVER, "greet", "one", {}) == (record, False)
+    handle = journal.handle(record, "tsk_1")
+    assert (handle.task_id, handle.arguments) == ("tsk_1", None)
+    assert journal.find(SERVER, "one") == journal.find(SERVER, "tsk_1") == handle
+    assert journal.find("http://elsewhere/mcp", "one") is None
+    journal.close()
+
+
+def test_two_calls_that_come_to_one_task_are_one_record(journal: Journal) -> None:
+    first = journal.handle(begun(journal), "tsk_1")
+    assert journal.handle(begun(journal, "two"), "tsk_1") == first
+    assert journal.adopt(SERVER, "", "tsk_1") == first
+    assert journal.records() == [first]
+    journal.close()
+
+
+def test_a_task_without_a_call_is_remembered_as_well(journal: Journal) -> None:
+    record = journal.adopt(SERVER, "", "tsk_1")
+    assert journal.records(SERVER) == [record]
+    assert journal.records("http://elsewhere/mcp") == []
+    assert journal.forget("tsk_1")
+    assert not journal.forget("tsk_1")
+    assert journal.records() == []
+    journal.close()
+
+
+def test_a_question_is_claimed_answered_and_sent_once(journal: Journal) -> None:
+    record = begun(journal)
+    assert journal.claim(record, "form") == Asking(mine=True)
+    assert journal.claim(record, "form") == Asking(mine=False)
+    journal.release(record, "form")
+    assert journal.claim(record, "form") == Asking(mine=True)
+    assert journal.answer(record, "form", {"action": "accept"})
+    assert not journal.answer(record, "form", {"action": "decline"})
+    journal.release(record, "form")
+    assert journal.claim(record, "form") == Answered({"action": "accept"})
+    journal.sent(record, "form")
+    assert journal.claim(record, "form") == Answered(None)
+    assert not journal.answer(record, "form", {})
+    assert journal.claim(record, "entry") == Asking(mine=True)
+    journal.close()
+
+
+def test_an_answer_that_was_refused_is_none(journal: Journal) -> None:
+    record = begun(journal)
+    assert journal.answer(record, "form", {"action": "accept"})
+    journal.refused(record, "form")
+    assert journal.claim(record, "form") == Asking(mine=True)
+    journal.close()
+
+
+def test_what_is_over_is_forgotten_after_a_while_and_what_is_not_is_kept(tmp_path: Path) -> None:
+    now, path = 1_000_000.0, tmp_path / "journal.db"
+    journal = Journal(path, now=lambda: now)
+    journal.settle(journal.handle(begun(journal), "tsk_1"), "completed")
+    begun(journal, "two")
+    journal.close()
+    for days, keys in ((6.9, ["one", "two"]), (7.1, ["two"])):
+        later = Journal(path, now=lambda days=days: now + days * 86_400)
+        assert [record.key for record in later.records()] == keys
+        later.close()
+
+
+def test_only_its_user_may_read_it_and_what_was_handed_on_is_erased(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    record = journal.handle(begun(journal), "tsk_1")
+    journal.answer(record, "form", {"action": "accept", "content": {"password": "hush"}})
+    journal.sent(record, "form")
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    journal.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.db"]
+    content = (tmp_path / "journal.db").read_bytes()
+    assert b"sesame" not in content
+    assert b"hush" not in content
+
+
+def test_what_is_something_else_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    other, text = tmp_path / "other.db", tmp_path / "text"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE mine (x)")
+    db.close()
+    text.write_text("a letter to somebody, which is longer than a header of SQLite's would be, and then some more")
+    for path in (other, text, tmp_path / "no" / "folder"):
+        before = path.read_bytes() if path.exists() else None
+        with pytest.raises(JournalUnusable, match=str(path)):
+            Journal(path)
+        assert (path.read_bytes() if path.exists() else None) == before
+
+
+# -- other processes ---------------------------------------------------------------------------------------------------
+
+CLAIMS = """
+import sys
+from perdure.client import Journal
+journal = Journal(sys.argv[1])
+record = journal.find(sys.argv[2], "one")
+print(journal.claim(record, "form"), flush=True)
+sys.stdin.read()
+"""
+
+
+def claiming(path: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CLAIMS, str(path), SERVER],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_what_a_process_claimed_is_free_once_it_is_killed_and_not_before(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal(path)
+    record = begun(journal)
+    with claiming(path) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "Asking(mine=True)\n"
+        assert journal.claim(record, "form") == Asking(mine=False)
+        journal.release(record, "form")
+        assert journal.claim(record, "form") == Asking(mine=False)
+        child.kill()
+    assert journal.claim(record, "form") == Asking(mine=True)
+    assert len(list(tmp_path.glob("*.user"))) == 1
+    with claiming(path) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "Asking(mine=False)\n"
+        child.kill()
+    journal.close()
+    with claiming(path) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "Asking(mine=True)\n"
+        child.kill()
+
+
+def test_who_made_a_call_is_busy_with_it_for_as_long_as_he_lives(tmp_path: Path) -> None:
+    first, second = (Journal(tmp_path / "journal.db") for _ in range(2))
+    record = begun(first)
+    assert second.is_busy(record)
+    assert not first.is_busy(record)
+    first.close()
+    assert not second.is_busy(record)
+    second.take(record)
+    found = second.find(SERVER, "one")
+    assert found is not None
+    assert found.holder != record.holder
+    second.close()

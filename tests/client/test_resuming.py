@@ -1,0 +1,211 @@
+"""Coming back: to a task, to a call whose answer was lost, to a server that was restarted. Nothing is called twice."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPError
+from mcp_types import ErrorData
+
+from perdure.client import HTTP, InputDeclined, Journal, Tasks, Unsure, server_of
+from tests.acceptance.support import CRASH_SERVER, attended, start
+from tests.client.spy import Spy
+from tests.client.support import YES, Person, connected, text
+from tests.relay import Relay
+from tests.support import PATIENCE
+from tests.wire.support import Stage, stage
+from tests.wire.test_idempotency import prepared
+from tests.wire.tools import Tools
+
+CALL = "tools/call"
+
+
+def without_keys(answer: dict[str, Any]) -> dict[str, Any]:
+    capabilities = answer["capabilities"]
+    extensions = {"io.modelcontextprotocol/tasks": capabilities["extensions"]["io.modelcontextprotocol/tasks"]}
+    return {**answer, "capabilities": {**capabilities, "extensions": extensions}}
+
+
+@asynccontextmanager
+async def spied_on(tmp_path: Path, tools: Tools, spy: Spy) -> AsyncGenerator[Stage]:
+    async with stage(tmp_path, tools.declare, server={"middleware": [spy]}) as up:
+        yield up
+
+
+def lost(times: int) -> Any:
+    """Answers of a call that its server gave, and that never arrived."""
+    left = [times]
+
+    def change(answer: dict[str, Any]) -> dict[str, Any]:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise MCPError(-32001, "Request timed out")
+        return answer
+
+    return change
+
+
+async def test_a_task_is_waited_for_again_and_not_called_again(tmp_path: Path, tools: Tools) -> None:
+    spy, path = Spy(), tmp_path / "journal.db"
+    async with spied_on(tmp_path, tools, spy) as up:
+        before = Tasks(path)
+        async with connected(up.client.url, before) as client:
+            handle = await before.start(client, "gated", idempotency_key="mine")
+        before.journal.close()
+        tools.gate.set()
+        tasks = Tasks(path)
+        async with connected(up.client.url, tasks) as client:
+            resumed = await tasks.resume_all(client)
+            assert ([each.id for each in resumed.handles], resumed.unsure) == ([handle.id], ())
+            assert text(await resumed.handles[0].result(PATIENCE)) == "through"
+            assert (await tasks.resume_all(client)).handles == ()
+            for known in (handle.id, "mine"):
+                again = await tasks.resume(client, known)
+                assert (again.tool, text(await again.result(PATIENCE))) == ("gated", "through")
+            assert (await tasks.start(client, "gated", idempotency_key="mine")).id == handle.id
+        tasks.journal.close()
+    assert spy.came[CALL] == 1
+
+
+async def test_a_task_of_call_tool_is_on_record_too(tmp_path: Path, tools: Tools) -> None:
+    tasks = Tasks(tmp_path / "journal.db", timeout=0.2)
+    async with spied_on(tmp_path, tools, Spy()) as up, connected(up.client.url, tasks) as client:
+        with pytest.raises(TimeoutError):
+            await client.call_tool("gated")
+        (record,) = tasks.journal.records()
+        tools.gate.set()
+        assert record.task_id is not None
+        handle = await tasks.resume(client, record.task_id)
+        assert (handle.tool, text(await handle.result(PATIENCE))) == ("gated", "through")
+    tasks.journal.close()
+
+
+async def test_a_call_whose_answer_was_lost_is_made_again_where_the_server_honours_its_key(
+    tmp_path: Path, tools: Tools
+) -> None:
+    spy = Spy(change={CALL: lost(2)})
+    tasks = Tasks()
+    async with spied_on(tmp_path, tools, spy) as up, connected(up.client.url, tasks) as client:
+        handle = await tasks.start(client, "hello", {"name": "you"})
+        assert text(await handle.result(PATIENCE)) == "Hello, you!"
+        assert len(dict(up.dump())["task"]) == 1
+    assert (spy.came[CALL], tools.ran) == (3, ["hello"])
+
+
+async def test_elsewhere_nobody_knows_and_nothing_is_called_again(tmp_path: Path, tools: Tools) -> None:
+    spy = Spy(change={CALL: lost(1), "server/discover": without_keys})
+    tasks = Tasks()
+    async with spied_on(tmp_path, tools, spy) as up, connected(up.client.url, tasks) as client:
+        with pytest.raises(Unsure, match="hello") as unsure:
+            await tasks.start(client, "hello", {"name": "you"}, idempotency_key="mine")
+        assert (unsure.value.tool, unsure.value.key, unsure.value.arguments) == ("hello", "mine", {"name": "you"})
+        for again in (tasks.resume(client, "mine"), tasks.start(client, "hello", idempotency_key="mine")):
+            with pytest.raises(Unsure):
+                await again
+        resumed = await tasks.resume_all(client)
+        assert ([each.key for each in resumed.unsure], resumed.handles) == (["mine"], ())
+        assert tasks.journal.forget("mine")
+        assert await tasks.resume_all(client) == type(resumed)((), ())
+    assert spy.came[CALL] == 1
+
+
+async def test_a_call_that_another_process_is_just_making_is_left_to_it(tmp_path: Path, tools: Tools) -> None:
+    path = tmp_path / "journal.db"
+    tasks, other = Tasks(path), Journal(path)
+    async with spied_on(tmp_path, tools, Spy()) as up, connected(up.client.url, tasks) as client:
+        other.intend(server_of(client), "hello", "theirs", {"name": "you"})
+        assert (await tasks.resume_all(client)).handles == ()
+        other.close()
+        (handle,) = (await tasks.resume_all(client)).handles
+        assert text(await handle.result(PATIENCE)) == "Hello, you!"
+    tasks.journal.close()
+
+
+async def test_a_server_that_stalls_does_not_hold_up_a_start_for_longer_than_its_time(
+    tmp_path: Path, tools: Tools
+) -> None:
+    tasks = Tasks(request_timeout=0.2)
+    async with spied_on(tmp_path, tools, Spy()) as up:
+        port = int(up.client.url.split(":")[2].split("/")[0])
+        async with Relay("127.0.0.1", port) as relay, connected(f"http://127.0.0.1:{relay.port}/mcp", tasks) as client:
+            relay.hold()
+            with pytest.raises(Unsure):
+                await tasks.start(client, "hello", {"name": "you"}, timeout=0.5, idempotency_key="mine")
+    (record,) = tasks.journal.records()
+    assert (record.key, record.task_id) == ("mine", None)
+
+
+# -- questions before there is a task ----------------------------------------------------------------------------------
+
+
+async def test_a_question_before_there_is_a_task_goes_to_the_callback_and_is_not_asked_again_after_a_crash(
+    tmp_path: Path, tools: Tools
+) -> None:
+    stalled, gate = [True], anyio.Event()
+
+    async def stall(ctx: Any, call_next: Any) -> Any:
+        if ctx.method == CALL and "requestState" in ctx.params and stalled[0]:
+            await gate.wait()
+        return await call_next(ctx)
+
+    person, tasks = Person(**{"Sure?": YES}), Tasks()
+    async with (
+        stage(tmp_path, prepared(tools), server={"middleware": [stall]}) as up,
+        connected(up.client.url, tasks, person) as client,
+    ):
+        with pytest.raises(Unsure):
+            await tasks.start(client, "tool", idempotency_key="mine", timeout=0.5)
+        assert person.asked == ["Sure?"]
+        stalled[0] = False
+        handle = await tasks.resume(client, "mine")
+        assert text(await handle.result(PATIENCE)) == "sure"
+        assert person.asked == ["Sure?"]
+        gate.set()
+
+
+async def test_a_question_before_there_is_a_task_may_stay_without_an_answer(tmp_path: Path, tools: Tools) -> None:
+    person, tasks = Person(**{"Sure?": ErrorData(code=-1, message="nobody is here")}), Tasks()
+    async with stage(tmp_path, prepared(tools)) as up, connected(up.client.url, tasks, person) as client:
+        with pytest.raises(InputDeclined, match="nobody is here"):
+            await tasks.start(client, "tool")
+    assert tasks.journal.records() == []
+
+
+# -- servers that come and go ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("listen", [True, False])
+async def test_a_wait_outlives_a_server_that_is_killed_and_comes_back(tmp_path: Path, listen: bool) -> None:
+    tasks, gate = Tasks(listen=listen), tmp_path / "gate"
+    server = await start(CRASH_SERVER, tmp_path)
+    await server.listening()
+    async with connected(f"http://127.0.0.1:{server.port}/mcp", tasks) as client:
+        handle = await tasks.start(client, "waiting", {"label": "wait", "gate": str(gate)})
+        wait = asyncio.create_task(handle.result(PATIENCE))
+        assert (await handle.status()).status == "working"
+        await server.kill()
+        await anyio.Path(gate).touch()
+        async with attended(await start(CRASH_SERVER, tmp_path, port=server.port)):
+            result = await wait
+    assert result.structured_content is not None
+    assert len(result.structured_content["token"]) == 16
+
+
+async def test_a_server_is_known_by_its_url_without_credentials_or_by_its_command_or_by_its_name(
+    scene: Stage,
+) -> None:
+    for server, name in (
+        ("https://ada:secret@example.com/mcp?x=1#y", "https://example.com/mcp?x=1"),
+        (HTTP("http://127.0.0.1:8000/mcp"), "http://127.0.0.1:8000/mcp"),
+        (StdioServerParameters(command="python", args=["my server.py"]), "stdio:python 'my server.py'"),
+    ):
+        assert server_of(Client(server)) == name
+    async with Client(scene.mcp, extensions=[Tasks()]) as client:
+        assert server_of(client) == "name:wire"

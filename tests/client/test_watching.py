@@ -1,0 +1,225 @@
+"""How a task is watched: one stream where the server has them, polls with manners where not, and both in turn."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+
+from perdure import Tasks as ServerTasks
+from perdure.client import RequestRefused, TaskExpired, TaskHandle, Tasks, TaskTimedOut
+from tests.client.spy import Spy, always, at_first
+from tests.client.support import connected, text
+from tests.store.support import VirtualClock
+from tests.support import PATIENCE, eventually
+from tests.wire.support import Stage, stage
+from tests.wire.tools import Tools
+
+LISTEN = "subscriptions/listen"
+GET = "tasks/get"
+
+
+@asynccontextmanager
+async def watched(
+    tmp_path: Path, tools: Tools, spy: Spy, tasks: Tasks, **options: Any
+) -> AsyncGenerator[tuple[Stage, Client]]:
+    """A server whose `gated` is polled every 200 ms, and which is spied on; a client of it."""
+
+    def declare(server: ServerTasks) -> None:
+        server.tool(poll_interval="200ms", ttl="1h")(tools.gated)
+        server.tool(poll_interval="200ms")(tools.hello)
+
+    async with (
+        stage(tmp_path, declare, server={"middleware": [spy]}, **options) as up,
+        connected(up.client.url, tasks) as client,
+    ):
+        yield up, client
+
+
+async def started(client: Client, tasks: Tasks, count: int) -> list[TaskHandle]:
+    return [await tasks.start(client, "gated") for _ in range(count)]
+
+
+@asynccontextmanager
+async def waited_for(handles: list[TaskHandle]) -> AsyncGenerator[list[str]]:
+    """All of them are waited for inside of the block; what they came to is there after it."""
+    came: list[str] = []
+
+    async def one(handle: TaskHandle) -> None:
+        came.append(text(await handle.result(PATIENCE)))
+
+    async with anyio.create_task_group() as group:
+        for handle in handles:
+            group.start_soon(one, handle)
+        yield came
+
+
+async def test_a_hundred_tasks_are_listened_to_by_one_stream_and_not_polled(tmp_path: Path, tools: Tools) -> None:
+    spy, tasks = Spy(), Tasks()
+    async with watched(tmp_path, tools, spy, tasks, concurrency=200) as (_, client):
+        handles = await started(client, tasks, 100)
+        async with waited_for(handles) as came:
+            await eventually(lambda: spy.open[LISTEN] == 1 and spy.came[GET] <= 100, "they are listened to")
+            await asyncio.sleep(0.5)
+            before = spy.came[GET]
+            await asyncio.sleep(0.5)
+            assert spy.came[GET] == before
+            tools.gate.set()
+    assert came == ["through"] * 100
+    assert spy.came[LISTEN] <= 3
+    assert spy.most[LISTEN] <= 2
+
+
+async def test_tasks_that_come_later_are_folded_into_a_few_streams(tmp_path: Path, tools: Tools) -> None:
+    spy, tasks = Spy(), Tasks()
+    async with watched(tmp_path, tools, spy, tasks, concurrency=200) as (_, client), anyio.create_task_group() as group:
+        for _ in range(60):
+            (handle,) = await started(client, tasks, 1)
+            group.start_soon(handle.result, PATIENCE)
+            await asyncio.sleep(0.02)
+        await eventually(lambda: spy.open[LISTEN] == 1, "they are listened to")
+        tools.gate.set()
+    assert spy.came[LISTEN] <= 6
+    assert spy.most[LISTEN] <= 2
+
+
+@pytest.mark.parametrize(
+    "refusal", [always(-32601, "Method not found"), always(-32021, "no"), always(-32603, "Internal error")]
+)
+async def test_a_server_that_does_not_listen_is_polled_and_not_asked_again(
+    tmp_path: Path, tools: Tools, refusal: Any
+) -> None:
+    spy, tasks = Spy(refuse={LISTEN: refusal}), Tasks()
+    async with watched(tmp_path, tools, spy, tasks) as (_, client):
+        handles = await started(client, tasks, 2)
+        async with waited_for(handles) as came:
+            await eventually(lambda: spy.came[GET] >= 6, "they are polled")
+            tools.gate.set()
+    assert came == ["through"] * 2
+    assert spy.came[LISTEN] == 1
+
+
+async def test_polls_keep_the_interval_of_each_task_and_are_few_at_once(tmp_path: Path, tools: Tools) -> None:
+    spy, tasks = Spy(), Tasks(listen=False)
+    async with watched(tmp_path, tools, spy, tasks, concurrency=50) as (_, client):
+        handles = await started(client, tasks, 20)
+        async with waited_for(handles):
+            await eventually(lambda: spy.came[GET] >= 100, "they are polled")
+            tools.gate.set()
+    assert spy.came[LISTEN] == 0
+    assert spy.most[GET] <= 4
+    assert min(spy.gaps(GET)) >= 0.2
+
+
+async def test_no_room_is_waited_out_for_as_long_as_the_server_says(tmp_path: Path, tools: Tools) -> None:
+    spy, tasks = Spy(refuse={GET: at_first(2, -32000, "full", {"retryAfterMs": 700})}), Tasks(listen=False)
+    tools.gate.set()
+    async with watched(tmp_path, tools, spy, tasks) as (_, client):
+        handle = await tasks.start(client, "gated")
+        assert text(await handle.result(PATIENCE)) == "through"
+    assert min(spy.gaps(GET)[:2]) >= 0.7
+
+
+async def test_what_trying_again_can_not_help_ends_the_wait(tmp_path: Path, tools: Tools) -> None:
+    spy, tasks = Spy(refuse={GET: always(-32603, "Internal error")}), Tasks(listen=False)
+    async with watched(tmp_path, tools, spy, tasks) as (_, client):
+        handle = await tasks.start(client, "gated")
+        with pytest.raises(RequestRefused, match="Internal error"):
+            await handle.result(PATIENCE)
+
+
+async def test_a_stream_that_breaks_off_is_followed_by_a_poll_and_by_another_stream(
+    tmp_path: Path, tools: Tools
+) -> None:
+    spy, tasks = Spy(), Tasks()
+    async with watched(tmp_path, tools, spy, tasks) as (_, client):
+        handles = await started(client, tasks, 2)
+        async with waited_for(handles) as came:
+            await eventually(lambda: spy.open[LISTEN] == 1, "they are listened to")
+            await asyncio.sleep(0.5)
+            polled = spy.came[GET]
+            spy.cut()
+            await eventually(lambda: spy.came[GET] >= polled + 2, "they are polled")
+            await eventually(lambda: spy.came[LISTEN] == 2, "they are listened to again")
+            tools.gate.set()
+    assert came == ["through"] * 2
+
+
+async def test_a_server_that_takes_few_tasks_in_a_stream_gets_few_and_the_others_are_polled(
+    tmp_path: Path, tools: Tools
+) -> None:
+    def limited(params: dict[str, Any]) -> MCPError | None:
+        return MCPError(-32602, "too many") if len(params["notifications"]["taskIds"]) > 3 else None
+
+    spy, tasks = Spy(refuse={LISTEN: limited}), Tasks()
+    async with watched(tmp_path, tools, spy, tasks, concurrency=50) as (_, client):
+        handles = await started(client, tasks, 10)
+        async with waited_for(handles) as came:
+            await eventually(lambda: spy.open[LISTEN] == 1, "some are listened to")
+            await asyncio.sleep(0.5)
+            before = len(spy.asked)
+            await eventually(lambda: len(spy.asked) >= before + 16, "the others are polled")
+            polled = {one.params["taskId"] for one in spy.asked[before:] if one.method == GET}
+            tools.gate.set()
+    assert came == ["through"] * 10
+    assert len(polled) == 10 - 2, "10, 5, 2"
+
+
+async def test_fields_and_statuses_that_nobody_has_heard_of_are_kept(tmp_path: Path, tools: Tools) -> None:
+    def later(answer: dict[str, Any]) -> dict[str, Any]:
+        status = "pondering" if answer["status"] == "working" else answer["status"]
+        return {**answer, "status": status, "mood": {"good": True}}
+
+    spy, tasks = Spy(change={GET: later}), Tasks(listen=False)
+    async with watched(tmp_path, tools, spy, tasks) as (_, client):
+        handle = await tasks.start(client, "gated")
+        statuses: list[str] = []
+        async for snapshot in handle.updates():
+            statuses.append(snapshot.status)
+            if snapshot.status == "pondering":
+                assert snapshot.raw["mood"] == {"good": True}
+                tools.gate.set()
+    assert statuses == ["working", "pondering", "completed"]
+
+
+async def test_a_task_whose_result_is_gone_has_expired(tmp_path: Path, tools: Tools) -> None:
+    clock, tasks = VirtualClock(), Tasks()
+    async with watched(tmp_path, tools, Spy(), tasks, clock=clock, worker=False, linger="1s") as (up, client):
+        handle = await tasks.start(client, "gated")
+        clock.advance(4_000_000)
+        await up.store.expire(10)  # its own janitor may have been here before
+        clock.advance(1_000)
+        await up.store.purge(10, linger_ms=1_000, tombstone_ms=60_000)
+        for wait in (handle.result, handle.status):
+            with pytest.raises(TaskExpired):
+                await wait()
+
+
+async def test_a_wait_has_its_bound_also_where_every_request_stalls(tmp_path: Path, tools: Tools) -> None:
+    spy, tasks = Spy(), Tasks(request_timeout=0.2)
+    forever = asyncio.Event()
+
+    async def stall(ctx: Any, call_next: Any) -> Any:
+        if ctx.method in (GET, LISTEN):
+            await forever.wait()
+        return await spy(ctx, call_next)
+
+    def declare(server: ServerTasks) -> None:
+        server.tool()(tools.gated)
+
+    async with (
+        stage(tmp_path, declare, server={"middleware": [stall]}) as up,
+        connected(up.client.url, tasks) as client,
+    ):
+        handle = await tasks.start(client, "gated")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(TaskTimedOut):
+            await handle.result(1.0)
+        assert loop.time() - began < 5
+        forever.set()
