@@ -20,7 +20,7 @@ def main() -> None:
     def extended(*arguments: Any, **options: Any) -> mcp.client.client.Client:
         return bare(*arguments, extensions=[Tasks()], **options)
 
-    vars(mcp.client.client)["Client"] = extended
+    setattr(mcp.client.client, "Client", extended)  # noqa: B010 - nothing that a type could say
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")
 
