@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import mcp.client.client
+
 from perdure.client import Tasks
 
 
