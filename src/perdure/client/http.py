@@ -55,6 +55,10 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
         self._options: dict[str, Any] = {"headers": dict(headers or {}), "auth": auth, "verify": verify}
         self._stack = AsyncExitStack()
 
+    def client(self) -> httpx2.AsyncClient:
+        """The HTTP client that it is made of, for the SDK's own `streamable_http_client`."""
+        return _Enduring(timeout=httpx2.Timeout(_CONNECT, read=_READ), **self._options)
+
     async def __aenter__(self) -> _Streams:
         return await self._stack.enter_async_context(self._connected())
 
@@ -65,9 +69,8 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[_Streams]:
-        timeout = httpx2.Timeout(_CONNECT, read=_READ)
         async with (
-            _Enduring(timeout=timeout, **self._options) as http,
+            self.client() as http,
             streamable_http_client(self.url, http_client=http) as streams,
         ):
             yield streams

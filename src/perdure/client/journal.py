@@ -95,6 +95,7 @@ class Journal:
     ) -> None:
         self.path = None if path is None else Path(path).absolute()
         self._now = now
+        self._keep = keep_days * _DAY
         self._lock = threading.Lock()
         self._asked: set[tuple[int, str]] = set()
         with self._explained():
@@ -102,7 +103,7 @@ class Journal:
             try:
                 self._holder: Holder = Alone() if self.path is None else _joined(self.path)
                 self._token = self._holder.token
-                self._write(sql.PRUNE, now() - keep_days * _DAY)
+                self._write(sql.PRUNE, now() - self._keep)
             except BaseException:
                 self._db.close()
                 raise
@@ -144,8 +145,10 @@ class Journal:
 
     def settle(self, record: Record, status: str) -> None:
         """The task is known to be over. Its questions are forgotten, and the record itself after `keep_days`."""
-        self._write(sql.SETTLE, status, self._now(), record.number)
-        self._write(sql.FORGET_ANSWERS, record.number)
+        with self._transaction() as db:
+            db.execute(sql.SETTLE, (status, self._now(), record.number))
+            db.execute(sql.FORGET_ANSWERS, (record.number,))
+            db.execute(sql.PRUNE, (self._now() - self._keep,))
 
     def find(self, server: str, id: str) -> Record | None:
         """The record of a task id or of an idempotency key."""

@@ -24,6 +24,7 @@ CREATE TABLE IF NOT EXISTS call (
     UNIQUE (server, key),
     UNIQUE (server, task_id)
 ) STRICT;
+CREATE INDEX IF NOT EXISTS call_settled ON call (settled_at) WHERE settled_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS question (
     call INTEGER NOT NULL,
     key TEXT NOT NULL,

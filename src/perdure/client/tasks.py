@@ -98,6 +98,7 @@ class Tasks(ClientExtension):
         self._chance = chance
         self._names: WeakKeyDictionary[ClientSession, str] = WeakKeyDictionary()
         self._watchers: dict[ClientSession, Watcher] = {}
+        self._calling: set[int] = set()
 
     # -- what the SDK asks for -----------------------------------------------------------------------------------------
 
@@ -182,7 +183,7 @@ class Tasks(ClientExtension):
         return await self._resumed(client, record, timeout, None)
 
     async def resume_all(self, client: Client) -> Resumed:
-        """Everything on record of this server that is not known to be over, and that no other process is just calling.
+        """Everything on record of this server that is not known to be over, but for calls that are just being made.
 
         Raises:
             MCPError: the server refused a call that was made again.
@@ -190,13 +191,17 @@ class Tasks(ClientExtension):
         handles: list[TaskHandle] = []
         unsure: list[Unsure] = []
         for record in self.journal.records(self._name(client)):
-            if record.status is not None or (record.task_id is None and self.journal.is_busy(record)):
+            if record.status is not None or self._is_being_made(record):
                 continue
             try:
                 handles.append(await self._resumed(client, record, None, None))
             except Unsure as error:
                 unsure.append(error)
         return Resumed(tuple(handles), tuple(unsure))
+
+    def _is_being_made(self, record: Record) -> bool:
+        """Whether somebody, here or in another process, waits for the answer of that call just now."""
+        return record.task_id is None and (record.number in self._calling or self.journal.is_busy(record))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -222,6 +227,19 @@ class Tasks(ClientExtension):
         meta: Mapping[str, Any] | None,
     ) -> TaskHandle:
         call = Call(client, self.journal, record, dict(meta or {}))
+        self._calling.add(record.number)
+        try:
+            return await self._made(client, call, record, timeout)
+        finally:
+            self._calling.discard(record.number)
+
+    async def _made(
+        self,
+        client: Client,
+        call: Call,
+        record: Record,
+        timeout: float | None,  # noqa: ASYNC109
+    ) -> TaskHandle:
         with anyio.move_on_after(timeout):
             answer = await self._answer(client, call, record)
             link = self._link(client.session)
