@@ -49,8 +49,8 @@ def test_a_task_without_a_call_is_remembered_as_well(journal: Journal) -> None:
     record = journal.adopt(SERVER, "", "tsk_1")
     assert journal.records(SERVER) == [record]
     assert journal.records("http://elsewhere/mcp") == []
-    assert journal.forget("tsk_1")
-    assert not journal.forget("tsk_1")
+    assert journal.forget(record)
+    assert not journal.forget(record)
     assert journal.records() == []
     journal.close()
 

@@ -159,14 +159,11 @@ class Journal:
         """All records, or those of one server, in the order of the calls."""
         return [_record(row) for row in self._rows(sql.RECORDS) if server in (None, row[1])]
 
-    def forget(self, id: str) -> bool:
-        """Delete the records of a task id or of an idempotency key. Whether there was one."""
+    def forget(self, record: Record) -> bool:
+        """Delete a record. Whether it was there."""
         with self._transaction() as db:
-            numbers = [number for (number,) in db.execute(sql.NUMBERS, (id, id))]
-            for number in numbers:
-                db.execute(sql.FORGET_ANSWERS, (number,))
-                db.execute(sql.FORGET, (number,))
-        return bool(numbers)
+            db.execute(sql.FORGET_ANSWERS, (record.number,))
+            return db.execute(sql.FORGET, (record.number,)).rowcount == 1
 
     def is_busy(self, record: Record) -> bool:
         """Whether another process that made this record is still there, and may be in the middle of its call."""

@@ -58,8 +58,6 @@ FIND: Final = _RECORD + "WHERE server = ? AND (task_id = ? OR key = ?) LIMIT 1"
 
 RECORDS: Final = _RECORD + "ORDER BY number"
 
-NUMBERS: Final = "SELECT number FROM call WHERE task_id = ? OR key = ?"
-
 FORGET: Final = "DELETE FROM call WHERE number = ?"
 
 FORGET_ANSWERS: Final = "DELETE FROM question WHERE call = ?"

@@ -10,7 +10,7 @@ from typing import Final
 
 from .snapshot import Snapshot
 
-__all__ = ["BACKSTOP", "DEFAULT_POLL", "backoff", "interval", "listened"]
+__all__ = ["BACKSTOP", "DEFAULT_POLL", "backoff", "interval", "listened", "spread"]
 
 DEFAULT_POLL: Final = 2.0
 """For a server that names no interval."""
@@ -33,6 +33,11 @@ def interval(snapshot: Snapshot, chance: float, crowd: int = 1) -> float:
     """
     told = DEFAULT_POLL if snapshot.poll_ms is None else snapshot.poll_ms / 1000
     return max(told, _SHORTEST, crowd / _POLLS_PER_SECOND) * (1 + _JITTER * chance)
+
+
+def spread(crowd: int, chance: float) -> float:
+    """Until a poll that is one of `crowd` for which there is a reason at this moment."""
+    return chance * crowd / _POLLS_PER_SECOND
 
 
 def listened(snapshot: Snapshot, chance: float) -> float:

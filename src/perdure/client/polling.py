@@ -44,7 +44,7 @@ class Polling:
         """Poll a task that was just added: at once if nothing is known of it."""
         now = _now()
         task.answered = now
-        self.plan(task, now if task.snapshot is None else now + self._interval(task.snapshot))
+        self.plan(task, now + (self._spread() if task.snapshot is None else self._interval(task.snapshot)))
 
     def plan(self, task: Watched, due: float) -> None:
         """Poll `task` at `due`, in place of what was planned before."""
@@ -55,7 +55,7 @@ class Polling:
 
     def at_once(self, task: Watched, *, after: float = 0.0) -> None:
         """Poll `task` as soon as manners allow, and not within `after` seconds."""
-        due = _now() + after
+        due = _now() + after + self._spread()
         if task.snapshot is not None:
             due = max(due, task.answered + self._interval(task.snapshot))
         self.plan(task, due)
@@ -117,6 +117,10 @@ class Polling:
 
     def _interval(self, snapshot: Snapshot) -> float:
         return pace.interval(snapshot, self._chance(), len(self._watched))
+
+    def _spread(self) -> float:
+        """What is asked for at once is still asked for one after the other, if it is many."""
+        return pace.spread(len(self._watched), self._chance())
 
     def _failed(self, task: Watched, error: Exception) -> None:
         self._over = self._over + 1 if faults.is_over(error) else 0

@@ -215,7 +215,7 @@ class Tasks(ClientExtension):
         if record.task_id is not None:
             return TaskHandle(self._link(client.session), record)
         if not honours_keys(client.session):
-            raise Unsure(record.tool, record.key, record.arguments)
+            raise Unsure(record)
         self.journal.take(record)
         return await self._call(client, record, timeout, meta)
 
@@ -244,13 +244,13 @@ class Tasks(ClientExtension):
             answer = await self._answer(client, call, record)
             link = self._link(client.session)
             if isinstance(answer, CallToolResult):
-                self.journal.forget(record.key)
+                self.journal.forget(record)
                 return TaskHandle(link, record, settled=answer)
             reach("call answered")
             known = self.journal.handle(record, answer.id)
             reach("handle recorded")
             return TaskHandle(link, known, answer)
-        raise Unsure(record.tool, record.key, record.arguments)
+        raise Unsure(record)
 
     async def _answer(self, client: Client, call: Call, record: Record) -> CallToolResult | Snapshot:
         """What the call comes to. Made again if that was lost, where the second one is known to be the first."""
@@ -260,10 +260,10 @@ class Tasks(ClientExtension):
                 return await call.make()
             except Unheard as unheard:
                 if unheard.is_over or not honours_keys(client.session):
-                    raise Unsure(record.tool, record.key, record.arguments) from unheard.__cause__
+                    raise Unsure(record) from unheard.__cause__
             except Exception:
                 # It was answered, or a callback gave up before it was: there is no task.
-                self.journal.forget(record.key)
+                self.journal.forget(record)
                 raise
             failures += 1
             await anyio.sleep(pace.backoff(failures, 0.0, self._chance()))
