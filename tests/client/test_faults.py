@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from perdure.client import HTTP, Disconnected, Malformed, RequestRefused, Snapshot, TaskExpired, TaskLost, faults, pace
+from perdure.client import (
+    HTTP,
+    Disconnected,
+    Malformed,
+    RequestRefused,
+    Snapshot,
+    TaskExpired,
+    TaskLost,
+    Tasks,
+    faults,
+    pace,
+)
+from tests.client.support import connected
 from tests.wire.support import hosting
 
 FULL = MCPError(-32000, "full", {"retryAfterMs": 700})
@@ -123,7 +136,7 @@ async def errors() -> AsyncGenerator[str]:
 async def posted(url: str) -> tuple[int, str, Any]:
     transport = HTTP(url)
     async with transport.client() as http:
-        response = await http.post(url, json={})
+        response = await http.post(url, json={}, headers={"mcp-method": "tasks/get"})
     if not response.headers.get("content-type", "").startswith("application/json"):
         return response.status_code, response.text, None
     error = response.json()["error"]
@@ -140,3 +153,12 @@ async def test_errors_of_http_become_answers_and_answers_stay_as_they_are() -> N
         assert await posted(f"{url}/says") == (503, "mine", None)
         assert await posted(f"{url}/other") == (418, "other", None)
     assert (await posted(url))[:2] == (503, "The server can't be reached: ConnectError")
+
+
+async def test_a_server_that_is_away_is_not_taken_for_one_of_the_handshake_era() -> None:
+    async with errors() as url:
+        pass
+    with pytest.raises(ExceptionGroup) as away:
+        async with connected(f"{url}/mcp", Tasks()):
+            pass
+    assert away.group_contains(httpx2.ConnectError)
