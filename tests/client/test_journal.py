@@ -72,6 +72,21 @@ def test_a_question_is_claimed_answered_and_sent_once(journal: Journal) -> None:
     journal.close()
 
 
+def test_answers_are_never_taken_over_by_another_call(journal: Journal) -> None:
+    record = begun(journal)
+    journal.settle(record, "completed")
+    assert journal.answer(record, "form", {"action": "accept"})
+    assert journal.forget(record)
+    assert journal.answer(record, "form", {"action": "accept"})
+    assert journal.claim(begun(journal), "form") == Asking(mine=True)
+    journal.close()
+
+
+def test_it_is_closed_with_the_last_reference(tmp_path: Path) -> None:
+    Journal(tmp_path / "journal.db")
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.db"]
+
+
 def test_an_answer_that_was_refused_is_none(journal: Journal) -> None:
     record = begun(journal)
     assert journal.answer(record, "form", {"action": "accept"})

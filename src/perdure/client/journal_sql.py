@@ -11,7 +11,7 @@ MARK: Final = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 
 
 TABLES: Final = """
 CREATE TABLE IF NOT EXISTS call (
-    number INTEGER PRIMARY KEY,
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never again, or the next call would have the answers of the last
     server TEXT NOT NULL,
     tool TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -63,6 +63,8 @@ FORGET: Final = "DELETE FROM call WHERE number = ?"
 FORGET_ANSWERS: Final = "DELETE FROM question WHERE call = ?"
 
 PRUNE: Final = "DELETE FROM call WHERE settled_at < ?"
+
+PRUNE_ANSWERS: Final = "DELETE FROM question WHERE call NOT IN (SELECT number FROM call WHERE status IS NULL)"
 
 QUESTION: Final = "SELECT state, response, holder FROM question WHERE call = ? AND key = ?"
 

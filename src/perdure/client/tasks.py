@@ -69,7 +69,7 @@ class Tasks(ClientExtension):
         listen: False polls even where the server could tell.
         on_cancel: what becomes of a task whose `call_tool` or `result` is cancelled: `"leave"` it, or `"cancel"` it.
         timeout: seconds that `call_tool` waits for a task at most; None: for ever.
-        request_timeout: seconds that one request about a task has.
+        request_timeout: seconds that one request about a task has. `call_tool(read_timeout_seconds=…)` goes before it.
         server: the name in the journal of the server that this is for, in place of its URL or command.
         chance: draws from 0 to 1; spreads polls and retries.
 
@@ -114,7 +114,8 @@ class Tasks(ClientExtension):
         known = created(answer)
         name = self._names.get(ctx.session) or self._server or _name_only(ctx.session)
         record = self.journal.adopt(name, ctx.tool_name, known.id)
-        return await TaskHandle(self._link(ctx.session), record, known).result(self._timeout)
+        link = self._link(ctx.session, ctx.read_timeout_seconds)
+        return await TaskHandle(link, record, known).result(self._timeout)
 
     async def _told(self, news: _News) -> None:
         said = news.model_extra or {}
@@ -275,8 +276,8 @@ class Tasks(ClientExtension):
         self._names[client.session] = name
         return name
 
-    def _link(self, session: ClientSession) -> Link:
-        remote = Remote(session, self._request_timeout)
+    def _link(self, session: ClientSession, timeout: float | None = None) -> Link:
+        remote = Remote(session, self._request_timeout if timeout is None else timeout)
         return Link(remote, self.journal, lambda: self._watcher(remote), self._on_cancel, self._chance)
 
     def _watcher(self, remote: Remote) -> Watcher:
