@@ -3,8 +3,8 @@
 Two texts are mapped: our contract, by the number of its section, and the specification of the extension
 (modelcontextprotocol/ext-tasks at e434597, `specification/draft/tasks.md`), by its heading and in its words where it
 says MUST or SHOULD. MAY is listed only where we use it. What the wire does beyond both is listed by the section of the
-design. A sentence that waits for a later room names that room in `later`: "client" (the client side), "limits", "hosts"
-(what other people's programs owe).
+design. A sentence that waits for a later room names that room in `later`: "limits", "hosts" (what other people's
+programs owe).
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["REQUIREMENTS", "ROOMS", "Requirement"]
 
-ROOMS: Final = frozenset({"client", "limits", "hosts"})
+ROOMS: Final = frozenset({"limits", "hosts"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,9 @@ _NEGOTIATION = (
         "A client MUST be prepared to handle either CallToolResult or CreateTaskResult; CreateTaskResult for an "
         "unsupported "
         "request type MUST be interpreted as an invalid response",
-        later="client",
+        "client/test_results.py::test_call_tool_just_returns_the_result",
+        "client/test_results.py::test_a_call_that_the_server_answers_at_once_is_a_handle_that_is_settled",
+        "client/test_manners.py::test_a_task_in_answer_to_anything_but_a_tool_call_is_no_valid_answer",
     ),
     _must(
         "Supported Methods",
@@ -364,7 +366,9 @@ _GET = (
     _must(
         "Task Polling",
         "Clients SHOULD respect pollIntervalMs, continue until a terminal status or tasks/cancel, and persist task ids",
-        later="client",
+        "client/test_watching.py::test_polls_keep_the_interval_of_each_task_and_are_few_at_once",
+        "client/test_results.py::test_updates_go_from_where_the_task_is_to_its_end",
+        "client/test_resuming.py::test_a_task_is_waited_for_again_and_not_called_again",
     ),
     _must(
         "Task Polling",
@@ -481,7 +485,9 @@ _UPDATE = (
         "Clients SHOULD fulfil outstanding requests, keep observing, deduplicate keys, and MUST treat each as the "
         "standalone "
         "request that it is",
-        later="client",
+        "client/test_results.py::test_two_questions_at_once_are_asked_at_once",
+        "client/test_manners.py::test_a_question_that_the_server_repeats_is_not_asked_again",
+        "client/test_results.py::test_questions_are_answered_by_hand_one_after_the_other",
     ),
 )
 
@@ -653,16 +659,41 @@ _CLIENT_SIDE = (
         "wire/test_headers.py::test_the_version_header_must_say_the_version_of_the_envelope",
         "wire/test_headers.py::test_the_name_of_a_tool_call_is_the_name_of_the_tool",
     ),
-    _must("contract 8", "One builder makes the headers", later="client"),
-    _must("contract 8", "Poll no faster than pollIntervalMs, follow its changes, stop at terminal", later="client"),
-    _must("contract 8", "Input keys are asked of the user once", later="client"),
+    _must(
+        "contract 8",
+        "One builder makes the headers",
+        "client/test_manners.py::test_every_request_names_its_method_and_its_task_in_the_headers",
+    ),
+    _must(
+        "contract 8",
+        "Poll no faster than pollIntervalMs, follow its changes, stop at terminal",
+        "client/test_watching.py::test_polls_keep_the_interval_of_each_task_and_are_few_at_once",
+        "client/test_manners.py::test_polls_follow_an_interval_that_changes",
+        "client/test_faults.py::test_a_poll_is_never_sooner_than_the_server_said",
+    ),
+    _must(
+        "contract 8",
+        "Input keys are asked of the user once",
+        "client/test_manners.py::test_a_question_that_the_server_repeats_is_not_asked_again",
+        "client/test_crashes.py::test_wherever_a_client_dies_the_tool_has_run_once_and_the_user_was_asked_once",
+        "client/test_crashes.py::test_two_processes_that_wait_for_one_task_ask_once",
+    ),
     _must(
         "contract 8",
         "Handles are stored before anything else is done with them; after a restart they are polled",
-        later="client",
+        "client/test_crashes.py::test_wherever_a_client_dies_the_tool_has_run_once_and_the_user_was_asked_once",
+        "client/test_resuming.py::test_a_task_is_waited_for_again_and_not_called_again",
     ),
-    _must("contract 8", "Compare instants, not strings", later="client"),
-    _must("Streamable HTTP: Routing Headers", "The client MUST set Mcp-Name to params.taskId", later="client"),
+    _must(
+        "contract 8",
+        "Compare instants, not strings",
+        "client/test_snapshot.py::test_an_instant_without_a_zone_is_of_utc_and_instants_are_compared_as_such",
+    ),
+    _must(
+        "Streamable HTTP: Routing Headers",
+        "The client MUST set Mcp-Name to params.taskId",
+        "client/test_manners.py::test_every_request_names_its_method_and_its_task_in_the_headers",
+    ),
 )
 
 _EXPIRY = (

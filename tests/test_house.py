@@ -7,10 +7,12 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import perdure
+import perdure.client
 
 SRC = Path(perdure.__file__).parent
 MAX_LINES = 450
@@ -81,21 +83,21 @@ def test_no_file_outgrows_a_reader(path: Path) -> None:
     assert lines <= MAX_LINES, f"{path.name} has {lines} lines: find the second subject in it and give that a file"
 
 
-def public_names() -> list[str]:
-    return sorted(getattr(perdure, "__all__", []))
+def public_names() -> list[tuple[str, object]]:
+    rooms: list[ModuleType] = [perdure, perdure.client]
+    return [(f"{room.__name__}.{name}", getattr(room, name)) for room in rooms for name in sorted(room.__all__)]
 
 
-@pytest.mark.parametrize("name", public_names())
-def test_every_public_name_is_documented(name: str) -> None:
-    """What `perdure.__all__` offers, and each public member that perdure itself defines on it, has a docstring."""
-    thing = getattr(perdure, name)
+@pytest.mark.parametrize(("name", "thing"), public_names(), ids=lambda each: each if isinstance(each, str) else "")
+def test_every_public_name_is_documented(name: str, thing: object) -> None:
+    """What the `__all__`s offer, and each public member that perdure itself defines on it, has a docstring."""
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return  # constants are documented where they are defined
-    assert inspect.getdoc(thing), f"perdure.{name} has no docstring"
+    assert inspect.getdoc(thing), f"{name} has no docstring"
     if inspect.isclass(thing):
         bare = [
             member
             for member, value in vars(thing).items()
             if not member.startswith("_") and callable(value) and not inspect.getdoc(value)
         ]
-        assert not bare, f"perdure.{name}: no docstring on {', '.join(bare)}"
+        assert not bare, f"{name}: no docstring on {', '.join(bare)}"

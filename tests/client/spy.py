@@ -21,6 +21,7 @@ class Asked:
     params: dict[str, Any]
     came: float
     left: float
+    headers: dict[str, str]
 
 
 @dataclass
@@ -51,7 +52,8 @@ class Spy:
             return await self._answer(ctx, call_next, method, params)
         finally:
             self.open[method] -= 1
-            self.asked.append(Asked(method, params, came, asyncio.get_running_loop().time()))
+            headers = {} if ctx.request is None else dict(ctx.request.headers)
+            self.asked.append(Asked(method, params, came, asyncio.get_running_loop().time(), headers))
 
     async def _answer(
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext, method: str, params: dict[str, Any]

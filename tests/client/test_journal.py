@@ -49,8 +49,8 @@ def test_a_task_without_a_call_is_remembered_as_well(journal: Journal) -> None:
     record = journal.adopt(SERVER, "", "tsk_1")
     assert journal.records(SERVER) == [record]
     assert journal.records("http://elsewhere/mcp") == []
-    assert journal.forget("tsk_1")
-    assert not journal.forget("tsk_1")
+    assert journal.forget(record)
+    assert not journal.forget(record)
     assert journal.records() == []
     journal.close()
 
@@ -70,6 +70,21 @@ def test_a_question_is_claimed_answered_and_sent_once(journal: Journal) -> None:
     assert not journal.answer(record, "form", {})
     assert journal.claim(record, "entry") == Asking(mine=True)
     journal.close()
+
+
+def test_answers_are_never_taken_over_by_another_call(journal: Journal) -> None:
+    record = begun(journal)
+    journal.settle(record, "completed")
+    assert journal.answer(record, "form", {"action": "accept"})
+    assert journal.forget(record)
+    assert journal.answer(record, "form", {"action": "accept"})
+    assert journal.claim(begun(journal), "form") == Asking(mine=True)
+    journal.close()
+
+
+def test_it_is_closed_with_the_last_reference(tmp_path: Path) -> None:
+    Journal(tmp_path / "journal.db")
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.db"]
 
 
 def test_an_answer_that_was_refused_is_none(journal: Journal) -> None:

@@ -226,3 +226,15 @@ async def test_nothing_runs_once_nobody_waits(scene: Stage, tasks: Tasks, tools:
         await asyncio.gather(*waits)
         left = {task for task in asyncio.all_tasks() - before if "watcher" in task.get_name()}
         assert not left
+
+
+async def test_an_answer_by_hand_goes_before_one_that_the_user_is_still_thinking_of(scene: Stage, tasks: Tasks) -> None:
+    person = Person()
+    person.gate.clear()
+    async with connected(scene.client.url, tasks, person) as client:
+        handle = await tasks.start(client, "ask")
+        wait = asyncio.create_task(handle.result(PATIENCE))
+        await person.opened.wait()
+        await handle.answer({"form": ElicitResult(action="decline")})
+        person.gate.set()
+        assert text(await wait) == "decline None"

@@ -104,13 +104,14 @@ async def test_elsewhere_nobody_knows_and_nothing_is_called_again(tmp_path: Path
     async with spied_on(tmp_path, tools, spy) as up, connected(up.client.url, tasks) as client:
         with pytest.raises(Unsure, match="hello") as unsure:
             await tasks.start(client, "hello", {"name": "you"}, idempotency_key="mine")
-        assert (unsure.value.tool, unsure.value.key, unsure.value.arguments) == ("hello", "mine", {"name": "you"})
+        record = unsure.value.record
+        assert (record.tool, record.key, record.arguments) == ("hello", "mine", {"name": "you"})
         for again in (tasks.resume(client, "mine"), tasks.start(client, "hello", idempotency_key="mine")):
             with pytest.raises(Unsure):
                 await again
         resumed = await tasks.resume_all(client)
-        assert ([each.key for each in resumed.unsure], resumed.handles) == (["mine"], ())
-        assert tasks.journal.forget("mine")
+        assert ([each.record.key for each in resumed.unsure], resumed.handles) == (["mine"], ())
+        assert tasks.journal.forget(record)
         assert await tasks.resume_all(client) == type(resumed)((), ())
     assert spy.came[CALL] == 1
 

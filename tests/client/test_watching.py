@@ -12,9 +12,10 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from perdure import Tasks as ServerTasks
-from perdure.client import RequestRefused, TaskExpired, TaskHandle, Tasks, TaskTimedOut
+from perdure.client import RequestRefused, TaskExpired, TaskHandle, Tasks, TaskTimedOut, pace
 from tests.client.spy import Spy, always, at_first
 from tests.client.support import connected, text
+from tests.relay import Relay
 from tests.store.support import VirtualClock
 from tests.support import PATIENCE, eventually
 from tests.wire.support import Stage, stage
@@ -223,3 +224,25 @@ async def test_a_wait_has_its_bound_also_where_every_request_stalls(tmp_path: Pa
             await handle.result(1.0)
         assert loop.time() - began < 5
         forever.set()
+
+
+async def test_a_stream_that_dies_without_a_word_is_found_out_by_a_rare_poll(
+    tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "BACKSTOP", 0.5)
+    spy, tasks = Spy(), Tasks()
+
+    def declare(server: ServerTasks) -> None:
+        server.tool(poll_interval="200ms")(tools.gated)
+
+    async with stage(tmp_path, declare, server={"middleware": [spy]}) as up:
+        port = int(up.client.url.split(":")[2].split("/")[0])
+        async with Relay("127.0.0.1", port) as relay, connected(f"http://127.0.0.1:{relay.port}/mcp", tasks) as client:
+            handle = await tasks.start(client, "gated")
+            wait = asyncio.create_task(handle.result(PATIENCE))
+            await eventually(lambda: spy.open[LISTEN] == 1, "it is listened to")
+            await handle.status()
+            relay.die()
+            tools.gate.set()
+            assert text(await wait) == "through"
+    assert spy.came[LISTEN] == 1

@@ -77,7 +77,9 @@ class Asking:
             raise
         reach("question answered")
         self._link.journal.answer(self._record, key, response)
-        return response
+        # Somebody may have answered by hand meanwhile, and the first answer counts.
+        found = self._link.journal.claim(self._record, key)
+        return found.response if isinstance(found, Answered) else None
 
 
 async def send(

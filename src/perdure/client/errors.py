@@ -6,8 +6,7 @@ answer with; of a task, the server's error is carried inside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mcp_types import ErrorData
 
@@ -15,6 +14,7 @@ from perdure.domain.errors import PerdureError
 
 if TYPE_CHECKING:
     from .handle import TaskHandle
+    from .journal import Record
 
 __all__ = [
     "AnswerRefused",
@@ -138,13 +138,13 @@ class AnswerRefused(TaskError):
 class Unsure(ClientError):
     """A call may or may not have happened: it was sent, or was about to be, and nobody heard the answer.
 
-    It is not made again by itself, unless the server honours idempotency keys. `key` is the one that it carried, `tool`
-    and `arguments` what it was; `Journal.forget(key)` ends the record.
+    It is not made again by itself, unless the server honours idempotency keys. `record` is the call: its `tool`, its
+    `arguments`, and its `key`; `Journal.forget(record)` ends it.
     """
 
-    def __init__(self, tool: str, key: str, arguments: Mapping[str, Any] | None) -> None:
-        self.tool, self.key, self.arguments = tool, key, arguments
-        super().__init__(f"The call of {tool!r} may or may not have happened, and must not be made twice")
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        super().__init__(f"The call of {record.tool!r} may or may not have happened, and must not be made twice")
 
 
 class JournalUnusable(ClientError):

@@ -3,7 +3,8 @@
 In the SDK's transport an error of HTTP (a refused connection, one that breaks in the middle of a JSON response) ends
 the whole session, and with it the program that is inside of the client. A wait for a task takes hours, in which servers
 are deployed anew. So such an error becomes an answer here, -32000 with status 503, which is what a server that has no
-room says; and whoever sent the request decides whether to send it again.
+room says; and whoever sent the request decides whether to send it again. So it is from the first request on that
+follows a `server/discover`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import Any, Final
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.inbound import MCP_METHOD_HEADER
 from mcp_types import CONNECTION_CLOSED
+
+from perdure.domain.names import DISCOVER
 
 from .faults import UNREACHABLE
 
@@ -55,6 +59,10 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
         self._options: dict[str, Any] = {"headers": dict(headers or {}), "auth": auth, "verify": verify}
         self._stack = AsyncExitStack()
 
+    def client(self) -> httpx2.AsyncClient:
+        """The HTTP client that it is made of, for the SDK's own `streamable_http_client`."""
+        return _Enduring(timeout=httpx2.Timeout(_CONNECT, read=_READ), **self._options)
+
     async def __aenter__(self) -> _Streams:
         return await self._stack.enter_async_context(self._connected())
 
@@ -65,9 +73,8 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[_Streams]:
-        timeout = httpx2.Timeout(_CONNECT, read=_READ)
         async with (
-            _Enduring(timeout=timeout, **self._options) as http,
+            self.client() as http,
             streamable_http_client(self.url, http_client=http) as streams,
         ):
             yield streams
@@ -78,6 +85,10 @@ class _Enduring(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """As httpx2's. A body that is no stream is read here, where it may break off without harm."""
+        # An outage while connecting stays what it is: an answer, even an error, would be taken for that of a server of
+        # the handshake era, which has no tasks.
+        if request.headers.get(MCP_METHOD_HEADER, DISCOVER) == DISCOVER:
+            return await super().send(request, **options)
         try:
             response = await super().send(request, **options)
             if _is_stream(response):

@@ -16,6 +16,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class Asking:
 class Journal:
     """The journal of handles in the file `path`; without one, in memory, for as long as the program runs.
 
-    Several `Tasks` and several processes may use one file. Close it when nothing uses it any more.
+    Several `Tasks` and several processes may use one file. It is closed with the last reference to it, or by `close`.
 
     Args:
         path: the file, which is made if it is not there; its folder has to be.
@@ -95,6 +96,7 @@ class Journal:
     ) -> None:
         self.path = None if path is None else Path(path).absolute()
         self._now = now
+        self._keep = keep_days * _DAY
         self._lock = threading.Lock()
         self._asked: set[tuple[int, str]] = set()
         with self._explained():
@@ -102,16 +104,17 @@ class Journal:
             try:
                 self._holder: Holder = Alone() if self.path is None else _joined(self.path)
                 self._token = self._holder.token
-                self._write(sql.PRUNE, now() - keep_days * _DAY)
             except BaseException:
                 self._db.close()
                 raise
+        self._let_go = weakref.finalize(self, _let_go, self._db, self._holder)
+        with self._transaction() as db:
+            self._prune(db)
 
     def close(self) -> None:
         """Let go of the file, and of what was claimed."""
         with self._lock:
-            self._db.close()
-            self._holder.close()
+            self._let_go()
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -144,8 +147,9 @@ class Journal:
 
     def settle(self, record: Record, status: str) -> None:
         """The task is known to be over. Its questions are forgotten, and the record itself after `keep_days`."""
-        self._write(sql.SETTLE, status, self._now(), record.number)
-        self._write(sql.FORGET_ANSWERS, record.number)
+        with self._transaction() as db:
+            db.execute(sql.SETTLE, (status, self._now(), record.number))
+            self._prune(db)
 
     def find(self, server: str, id: str) -> Record | None:
         """The record of a task id or of an idempotency key."""
@@ -156,14 +160,11 @@ class Journal:
         """All records, or those of one server, in the order of the calls."""
         return [_record(row) for row in self._rows(sql.RECORDS) if server in (None, row[1])]
 
-    def forget(self, id: str) -> bool:
-        """Delete the records of a task id or of an idempotency key. Whether there was one."""
+    def forget(self, record: Record) -> bool:
+        """Delete a record. Whether it was there."""
         with self._transaction() as db:
-            numbers = [number for (number,) in db.execute(sql.NUMBERS, (id, id))]
-            for number in numbers:
-                db.execute(sql.FORGET_ANSWERS, (number,))
-                db.execute(sql.FORGET, (number,))
-        return bool(numbers)
+            db.execute(sql.FORGET_ANSWERS, (record.number,))
+            return db.execute(sql.FORGET, (record.number,)).rowcount == 1
 
     def is_busy(self, record: Record) -> bool:
         """Whether another process that made this record is still there, and may be in the middle of its call."""
@@ -210,6 +211,10 @@ class Journal:
             return (number, key) in self._asked
         return self._holder.is_alive(token)
 
+    def _prune(self, db: sqlite3.Connection) -> None:
+        db.execute(sql.PRUNE, (self._now() - self._keep,))
+        db.execute(sql.PRUNE_ANSWERS)
+
     # -- SQLite --------------------------------------------------------------------------------------------------------
 
     def _write(self, statement: str, *values: object) -> None:
@@ -238,6 +243,11 @@ class Journal:
             yield
         except (sqlite3.Error, OSError) as error:
             raise JournalUnusable(f"The journal {self.path or 'in memory'} can't be used: {error}") from error
+
+
+def _let_go(db: sqlite3.Connection, holder: Holder) -> None:
+    db.close()
+    holder.close()
 
 
 def _one(db: sqlite3.Connection, server: str, id: str) -> Record:

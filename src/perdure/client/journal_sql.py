@@ -11,7 +11,7 @@ MARK: Final = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 
 
 TABLES: Final = """
 CREATE TABLE IF NOT EXISTS call (
-    number INTEGER PRIMARY KEY,
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never again, or the next call would have the answers of the last
     server TEXT NOT NULL,
     tool TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -24,6 +24,7 @@ CREATE TABLE IF NOT EXISTS call (
     UNIQUE (server, key),
     UNIQUE (server, task_id)
 ) STRICT;
+CREATE INDEX IF NOT EXISTS call_settled ON call (settled_at) WHERE settled_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS question (
     call INTEGER NOT NULL,
     key TEXT NOT NULL,
@@ -57,13 +58,13 @@ FIND: Final = _RECORD + "WHERE server = ? AND (task_id = ? OR key = ?) LIMIT 1"
 
 RECORDS: Final = _RECORD + "ORDER BY number"
 
-NUMBERS: Final = "SELECT number FROM call WHERE task_id = ? OR key = ?"
-
 FORGET: Final = "DELETE FROM call WHERE number = ?"
 
 FORGET_ANSWERS: Final = "DELETE FROM question WHERE call = ?"
 
 PRUNE: Final = "DELETE FROM call WHERE settled_at < ?"
+
+PRUNE_ANSWERS: Final = "DELETE FROM question WHERE call NOT IN (SELECT number FROM call WHERE status IS NULL)"
 
 QUESTION: Final = "SELECT state, response, holder FROM question WHERE call = ? AND key = ?"
 

@@ -86,6 +86,10 @@ class Listening:
         """A task came, or went."""
         self._changed.set()
 
+    def hears(self, task_id: str) -> bool:
+        """Whether the open stream has told of that task before."""
+        return self._open is not None and task_id in self._open.heard
+
     def told(self, task_id: str, subscription: object) -> bool:
         """A notification came of a task. Whether it is of a stream of ours, and the task heard from now on."""
         for stream in (self._open, self._opening):

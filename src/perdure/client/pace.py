@@ -10,7 +10,7 @@ from typing import Final
 
 from .snapshot import Snapshot
 
-__all__ = ["BACKSTOP", "DEFAULT_POLL", "backoff", "interval", "listened"]
+__all__ = ["BACKSTOP", "DEFAULT_POLL", "backoff", "interval", "listened", "spread"]
 
 DEFAULT_POLL: Final = 2.0
 """For a server that names no interval."""
@@ -18,15 +18,26 @@ BACKSTOP: Final = 60.0
 """Between two polls of a task that is listened to, at least: a stream may have died without a word."""
 
 _SHORTEST: Final = 0.05
+_POLLS_PER_SECOND: Final = 100.0
+"""Of all tasks of a session together."""
 _JITTER: Final = 0.1
 _FIRST_RETRY: Final = 0.5
 _LAST_RETRY: Final = 60.0
 
 
-def interval(snapshot: Snapshot, chance: float) -> float:
-    """From the last answer to the next poll of a task that was described by `snapshot`."""
+def interval(snapshot: Snapshot, chance: float, crowd: int = 1) -> float:
+    """From the last answer to the next poll of a task that was described by `snapshot`, one of a `crowd`.
+
+    Where a thousand are polled, each waits longer than it was told: a poll costs the client one to two milliseconds of
+    processor time, and who only waits should not need a processor for it.
+    """
     told = DEFAULT_POLL if snapshot.poll_ms is None else snapshot.poll_ms / 1000
-    return max(told, _SHORTEST) * (1 + _JITTER * chance)
+    return max(told, _SHORTEST, crowd / _POLLS_PER_SECOND) * (1 + _JITTER * chance)
+
+
+def spread(crowd: int, chance: float) -> float:
+    """Until a poll that is one of `crowd` for which there is a reason at this moment."""
+    return chance * crowd / _POLLS_PER_SECOND
 
 
 def listened(snapshot: Snapshot, chance: float) -> float:

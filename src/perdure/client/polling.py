@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 from . import faults, pace
 from .errors import Disconnected
 from .remote import Remote
+from .snapshot import Snapshot
 from .watched import Watched
 
 __all__ = ["Polling"]
@@ -43,7 +44,7 @@ class Polling:
         """Poll a task that was just added: at once if nothing is known of it."""
         now = _now()
         task.answered = now
-        self.plan(task, now if task.snapshot is None else now + pace.interval(task.snapshot, self._chance()))
+        self.plan(task, now + (self._spread() if task.snapshot is None else self._interval(task.snapshot)))
 
     def plan(self, task: Watched, due: float) -> None:
         """Poll `task` at `due`, in place of what was planned before."""
@@ -54,9 +55,9 @@ class Polling:
 
     def at_once(self, task: Watched, *, after: float = 0.0) -> None:
         """Poll `task` as soon as manners allow, and not within `after` seconds."""
-        due = _now() + after
+        due = _now() + after + self._spread()
         if task.snapshot is not None:
-            due = max(due, task.answered + pace.interval(task.snapshot, self._chance()))
+            due = max(due, task.answered + self._interval(task.snapshot))
         self.plan(task, due)
 
     def heard(self, task: Watched) -> None:
@@ -108,11 +109,18 @@ class Polling:
             self._over, task.failures, task.answered = 0, 0, _now()
             task.offer(snapshot)
             if task.is_open:
-                wait = pace.listened if task.heard else pace.interval
-                self.plan(task, task.answered + wait(snapshot, self._chance()))
+                wait = pace.listened(snapshot, self._chance()) if task.heard else self._interval(snapshot)
+                self.plan(task, task.answered + wait)
         finally:
             task.polling = False
             self._places.release()
+
+    def _interval(self, snapshot: Snapshot) -> float:
+        return pace.interval(snapshot, self._chance(), len(self._watched))
+
+    def _spread(self) -> float:
+        """What is asked for at once is still asked for one after the other, if it is many."""
+        return pace.spread(len(self._watched), self._chance())
 
     def _failed(self, task: Watched, error: Exception) -> None:
         self._over = self._over + 1 if faults.is_over(error) else 0

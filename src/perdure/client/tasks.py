@@ -69,7 +69,7 @@ class Tasks(ClientExtension):
         listen: False polls even where the server could tell.
         on_cancel: what becomes of a task whose `call_tool` or `result` is cancelled: `"leave"` it, or `"cancel"` it.
         timeout: seconds that `call_tool` waits for a task at most; None: for ever.
-        request_timeout: seconds that one request about a task has.
+        request_timeout: seconds that one request about a task has. `call_tool(read_timeout_seconds=…)` goes before it.
         server: the name in the journal of the server that this is for, in place of its URL or command.
         chance: draws from 0 to 1; spreads polls and retries.
 
@@ -98,6 +98,7 @@ class Tasks(ClientExtension):
         self._chance = chance
         self._names: WeakKeyDictionary[ClientSession, str] = WeakKeyDictionary()
         self._watchers: dict[ClientSession, Watcher] = {}
+        self._calling: set[int] = set()
 
     # -- what the SDK asks for -----------------------------------------------------------------------------------------
 
@@ -113,7 +114,8 @@ class Tasks(ClientExtension):
         known = created(answer)
         name = self._names.get(ctx.session) or self._server or _name_only(ctx.session)
         record = self.journal.adopt(name, ctx.tool_name, known.id)
-        return await TaskHandle(self._link(ctx.session), record, known).result(self._timeout)
+        link = self._link(ctx.session, ctx.read_timeout_seconds)
+        return await TaskHandle(link, record, known).result(self._timeout)
 
     async def _told(self, news: _News) -> None:
         said = news.model_extra or {}
@@ -182,7 +184,7 @@ class Tasks(ClientExtension):
         return await self._resumed(client, record, timeout, None)
 
     async def resume_all(self, client: Client) -> Resumed:
-        """Everything on record of this server that is not known to be over, and that no other process is just calling.
+        """Everything on record of this server that is not known to be over, but for calls that are just being made.
 
         Raises:
             MCPError: the server refused a call that was made again.
@@ -190,13 +192,17 @@ class Tasks(ClientExtension):
         handles: list[TaskHandle] = []
         unsure: list[Unsure] = []
         for record in self.journal.records(self._name(client)):
-            if record.status is not None or (record.task_id is None and self.journal.is_busy(record)):
+            if record.status is not None or self._is_being_made(record):
                 continue
             try:
                 handles.append(await self._resumed(client, record, None, None))
             except Unsure as error:
                 unsure.append(error)
         return Resumed(tuple(handles), tuple(unsure))
+
+    def _is_being_made(self, record: Record) -> bool:
+        """Whether somebody, here or in another process, waits for the answer of that call just now."""
+        return record.task_id is None and (record.number in self._calling or self.journal.is_busy(record))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -210,7 +216,7 @@ class Tasks(ClientExtension):
         if record.task_id is not None:
             return TaskHandle(self._link(client.session), record)
         if not honours_keys(client.session):
-            raise Unsure(record.tool, record.key, record.arguments)
+            raise Unsure(record)
         self.journal.take(record)
         return await self._call(client, record, timeout, meta)
 
@@ -222,17 +228,30 @@ class Tasks(ClientExtension):
         meta: Mapping[str, Any] | None,
     ) -> TaskHandle:
         call = Call(client, self.journal, record, dict(meta or {}))
+        self._calling.add(record.number)
+        try:
+            return await self._made(client, call, record, timeout)
+        finally:
+            self._calling.discard(record.number)
+
+    async def _made(
+        self,
+        client: Client,
+        call: Call,
+        record: Record,
+        timeout: float | None,  # noqa: ASYNC109
+    ) -> TaskHandle:
         with anyio.move_on_after(timeout):
             answer = await self._answer(client, call, record)
             link = self._link(client.session)
             if isinstance(answer, CallToolResult):
-                self.journal.forget(record.key)
+                self.journal.forget(record)
                 return TaskHandle(link, record, settled=answer)
             reach("call answered")
             known = self.journal.handle(record, answer.id)
             reach("handle recorded")
             return TaskHandle(link, known, answer)
-        raise Unsure(record.tool, record.key, record.arguments)
+        raise Unsure(record)
 
     async def _answer(self, client: Client, call: Call, record: Record) -> CallToolResult | Snapshot:
         """What the call comes to. Made again if that was lost, where the second one is known to be the first."""
@@ -242,10 +261,10 @@ class Tasks(ClientExtension):
                 return await call.make()
             except Unheard as unheard:
                 if unheard.is_over or not honours_keys(client.session):
-                    raise Unsure(record.tool, record.key, record.arguments) from unheard.__cause__
+                    raise Unsure(record) from unheard.__cause__
             except Exception:
                 # It was answered, or a callback gave up before it was: there is no task.
-                self.journal.forget(record.key)
+                self.journal.forget(record)
                 raise
             failures += 1
             await anyio.sleep(pace.backoff(failures, 0.0, self._chance()))
@@ -257,8 +276,8 @@ class Tasks(ClientExtension):
         self._names[client.session] = name
         return name
 
-    def _link(self, session: ClientSession) -> Link:
-        remote = Remote(session, self._request_timeout)
+    def _link(self, session: ClientSession, timeout: float | None = None) -> Link:
+        remote = Remote(session, self._request_timeout if timeout is None else timeout)
         return Link(remote, self.journal, lambda: self._watcher(remote), self._on_cancel, self._chance)
 
     def _watcher(self, remote: Remote) -> Watcher:

@@ -95,6 +95,8 @@ class Watcher:
         task = self._watched.get(task_id)
         if task is None or not task.is_open:
             task = self._watched[task_id] = Watched(task_id, known)
+            # Of somebody who waited before. What it told since then is gone, and is asked for.
+            task.heard = self._listening.hears(task_id)
             self._polling.begin(task)
         task.waiters += 1
         if self._running is None or self._running.done():

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EXTENSION", "IDEMPOTENCY", "IDEMPOTENCY_KEY"]
+__all__ = ["DISCOVER", "EXTENSION", "IDEMPOTENCY", "IDEMPOTENCY_KEY"]
+
+DISCOVER: Final = "server/discover"
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The extension's identifier (SEP-2663)."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from mcp.server.context import ServerRequestContext
 from mcp_types import RequestParams
 
-from perdure.domain.names import EXTENSION
+from perdure.domain.names import DISCOVER, EXTENSION
 
 __all__ = [
     "DISCOVER",
@@ -31,8 +31,6 @@ EXTENSION_VERSION: Final = "2026-07-28+e434597"
 modelcontextprotocol/ext-tasks whose text and schema it follows."""
 
 METHODS: Final = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
-
-DISCOVER: Final = "server/discover"
 
 LISTEN: Final = "subscriptions/listen"
 """A method of the protocol's core, to whose parameters the extension adds `notifications.taskIds`."""

@@ -1,0 +1,67 @@
+"""The programs of the page on the client do what it says: against the server of the first page, killed and all."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.acceptance.support import REPORT_SERVER, running
+from tests.support import PATIENCE
+from tests.wire.support import ROOT
+
+
+@asynccontextmanager
+async def program(name: str, *options: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(ROOT / "examples" / f"{name}.py"),
+        *options,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def said(process: asyncio.subprocess.Process, until: bytes) -> bytes:
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        return await process.stdout.readuntil(until)
+
+
+async def test_a_call_looks_as_if_there_were_no_task(tmp_path: Path) -> None:
+    async with (
+        running(REPORT_SERVER, tmp_path) as (server, _),
+        program("calling", "--port", str(server.port)) as process,
+        asyncio.timeout(PATIENCE),
+    ):
+        output, _ = await process.communicate()
+    assert process.returncode == 0
+    assert output.decode().splitlines() == [
+        "Approve the generated report outline? Yes.",
+        "{'size': 'large', 'approved': True}",
+    ]
+
+
+async def test_an_agent_that_is_killed_comes_back_to_its_report(tmp_path: Path) -> None:
+    question = b"Approve the generated report outline? (y/n) "
+    async with running(REPORT_SERVER, tmp_path) as (server, _):
+        options = ("--port", str(server.port), "--journal", str(tmp_path / "agent.db"))
+        async with program("agent", *options) as first:
+            begun = await said(first, b"\n")
+            os.kill(first.pid, signal.SIGKILL)
+            await first.wait()
+        async with program("agent", *options) as second:
+            assert await said(second, b"\n") == begun
+            await said(second, question)
+            async with asyncio.timeout(PATIENCE):
+                output, _ = await second.communicate(b"y\n")
+    assert second.returncode == 0
+    assert output.decode().splitlines()[-2:] == ["completed ", "{'size': 'large', 'approved': True}"]

@@ -1,0 +1,164 @@
+"""What errors mean for who waits, when to ask again, and what becomes of HTTP's own errors."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.shared.exceptions import MCPError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from perdure.client import (
+    HTTP,
+    Disconnected,
+    Malformed,
+    RequestRefused,
+    Snapshot,
+    TaskExpired,
+    TaskLost,
+    Tasks,
+    faults,
+    pace,
+)
+from tests.client.support import connected
+from tests.wire.support import hosting
+
+FULL = MCPError(-32000, "full", {"retryAfterMs": 700})
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [
+        (MCPError(-32602, "Task not found"), TaskLost),
+        (MCPError(-32602, "Task has expired"), TaskExpired),
+        (MCPError(-32603, "Internal error"), RequestRefused),
+        (MCPError(-32601, "Method not found"), RequestRefused),
+        (MCPError(-32603, "Server returned an error response"), None),
+        (MCPError(-32000, "Connection closed"), None),
+        (MCPError(-32001, "timed out"), None),
+        (MCPError(-32700, "broken"), None),
+        (FULL, None),
+        (TimeoutError(), None),
+        (RuntimeError("no session"), Disconnected),
+        (Malformed("t", "nonsense"), Malformed),
+    ],
+)
+def test_some_errors_end_a_wait_and_the_others_pass(error: Exception, ends: type | None) -> None:
+    fault = faults.judge(error, "t")
+    assert (None if fault.ends is None else type(fault.ends)) is ends
+
+
+@pytest.mark.parametrize(
+    ("data", "after"),
+    [
+        ({"retryAfterMs": 700}, 0.7),
+        ({"retryAfterMs": -1}, 0.0),
+        ({"retryAfterMs": True}, 0.0),
+        ({"retryAfterMs": "1"}, 0.0),
+        ({"retryAfterMs": 1e300}, 0.0),
+        ("soon", 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_a_hint_is_a_number_of_milliseconds(data: Any, after: float) -> None:
+    assert faults.judge(MCPError(-32000, "full", data), "t").after == after
+
+
+@pytest.mark.parametrize(
+    ("error", "may"),
+    [
+        (MCPError(-32602, "Invalid params"), False),
+        (FULL, False),
+        (MCPError(-32000, "Connection closed"), True),
+        (MCPError(-32000, "gone", {faults.UNREACHABLE: True, "retryAfterMs": 5}), True),
+        (MCPError(-32603, "Server returned an error response"), True),
+        (MCPError(-32603, "Internal error"), False),
+        (MCPError(-32001, "timed out"), True),
+        (TimeoutError(), True),
+    ],
+)
+def test_what_a_server_refuses_has_not_happened_and_what_nobody_heard_may_have(error: Exception, may: bool) -> None:
+    assert faults.may_have_arrived(error) is may
+
+
+fractions = st.floats(0, 1)
+
+
+@given(st.none() | st.integers(1, 10**7), fractions, st.integers(1, 5_000))
+def test_a_poll_is_never_sooner_than_the_server_said(poll_ms: int | None, chance: float, crowd: int) -> None:
+    snapshot = Snapshot("t", "working", poll_ms=poll_ms)
+    told = pace.DEFAULT_POLL if poll_ms is None else poll_ms / 1000
+    assert told <= pace.interval(snapshot, chance, crowd) <= max(told, 0.05, crowd / 100) * 1.1 + 1e-9
+    assert pace.listened(snapshot, chance) >= max(told, pace.BACKSTOP)
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1_000), fractions)
+def test_pauses_after_errors_grow_to_a_bound_and_keep_to_the_hint(failures: int, hint: float, chance: float) -> None:
+    wait = pace.backoff(failures, hint, chance)
+    assert max(hint, 0.5) <= wait <= max(hint, 60.0) * 1.1 + 1e-9
+    assert wait <= pace.backoff(failures + 1, hint, 1.0)
+
+
+# -- HTTP --------------------------------------------------------------------------------------------------------------
+
+
+async def _broken() -> AsyncGenerator[bytes]:
+    yield b'{"jsonrpc": "2.0", '
+    raise ConnectionError
+
+
+async def _answer(request: Request) -> Response:
+    match request.path_params["how"]:
+        case "breaks":
+            return StreamingResponse(_broken(), media_type="application/json")
+        case "busy":
+            return Response("slow down", 429, {"retry-after": "3"})
+        case "proxy":
+            return Response("<html>", 502, {"retry-after": "tomorrow"})
+        case "says":
+            return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "mine"}}, 503)
+        case how:
+            return Response(how, 418)
+
+
+@asynccontextmanager
+async def errors() -> AsyncGenerator[str]:
+    async with hosting(Starlette(routes=[Route("/{how}", _answer, methods=["POST"])])) as (_, url):
+        yield url
+
+
+async def posted(url: str) -> tuple[int, str, Any]:
+    transport = HTTP(url)
+    async with transport.client() as http:
+        response = await http.post(url, json={}, headers={"mcp-method": "tasks/get"})
+    if not response.headers.get("content-type", "").startswith("application/json"):
+        return response.status_code, response.text, None
+    error = response.json()["error"]
+    return response.status_code, error["message"], error.get("data")
+
+
+async def test_errors_of_http_become_answers_and_answers_stay_as_they_are() -> None:
+    async with errors() as url:
+        status, message, data = await posted(f"{url}/breaks")
+        assert (status, data) == (503, {faults.UNREACHABLE: True})
+        assert message.startswith("The server can't be reached: ")
+        assert await posted(f"{url}/busy") == (503, "HTTP status 429", {"retryAfterMs": 3000})
+        assert await posted(f"{url}/proxy") == (503, "HTTP status 502", {faults.UNREACHABLE: True})
+        assert await posted(f"{url}/says") == (503, "mine", None)
+        assert await posted(f"{url}/other") == (418, "other", None)
+    assert (await posted(url))[:2] == (503, "The server can't be reached: ConnectError")
+
+
+async def test_a_server_that_is_away_is_not_taken_for_one_of_the_handshake_era() -> None:
+    async with errors() as url:
+        pass
+    with pytest.raises(ExceptionGroup) as away:
+        async with connected(f"{url}/mcp", Tasks()):
+            pass
+    assert away.group_contains(httpx2.ConnectError)
