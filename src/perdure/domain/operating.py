@@ -25,8 +25,8 @@ class Which:
     """Which tasks an operator means. Each part that is there leaves some out; with none of them all are meant.
 
     `name`: that of the operation, a tool's as a rule, of whatever version. `older_ms`: created at least so long ago;
-    `newer_ms`: less long ago than that; `unchanged_ms`: nothing has happened to it for so long. A task that is over
-    was changed last when it ended.
+    `newer_ms`: less long ago than that; `unchanged_ms`: what its client sees of it has not changed for so long. A task
+    that is over was changed last when it ended.
     """
 
     statuses: frozenset[Status] = frozenset(Status)

@@ -58,7 +58,7 @@ def filtered(command: CommandT) -> CommandT:
             "--unchanged",
             callback=span,
             metavar="SPAN",
-            help="Nothing has happened to it for so long; over for so long.",
+            help="Its client has seen no change for so long; if it is over, for so long.",
         ),
     ]
     for option in reversed(options):
