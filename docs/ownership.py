@@ -22,7 +22,7 @@ class Ask(StrEnum):
     CANCEL = "`tasks/cancel`"
     LISTEN = "`subscriptions/listen`"
     CALLBACK = "the HTTP callback"
-    INSPECT = "`perdure inspect`"
+    SHOW = "`perdure tasks show`"
 
 
 class Caller(StrEnum):
@@ -127,7 +127,7 @@ ROWS: Final = (
         who="whoever bears its handle, and nobody else: no token counts here",
     ),
     Row(
-        (Ask.INSPECT,),
+        (Ask.SHOW,),
         tuple(Caller),
         _always(NOT_THERE, LIVE=SHOWN, OVER=SHOWN, MALFORMED=NOT_AN_ID),
         who="whoever may read the store: the operator",

@@ -18,7 +18,7 @@ import pytest
 from celery.contrib.testing.worker import start_worker
 
 from perdure import AlreadySettled, TaskContext, TaskNotFound, Tasks
-from perdure.ops.look import say_status
+from perdure.ops.operating import say_status
 from perdure.testing import Harness, TaskView, crash_everywhere
 from tests.support import PATIENCE, eventually
 from tests.wire.support import Client, hosting, serving

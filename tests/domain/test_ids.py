@@ -96,3 +96,17 @@ def test_whatever_text_comes_it_is_an_id_or_malformed(text: str) -> None:
         assert ids.parse(text) == text
     except MalformedTaskId:
         assert not text.startswith(f"tsk_{SECRET}")
+
+
+@pytest.mark.parametrize("task_id", [f"tsk_{SECRET}", f"tsk_eu1_{SECRET}"])
+def test_whatever_part_of_an_id_somebody_has_it_is_how_the_id_begins(task_id: str) -> None:
+    assert ids.beginning(task_id) == task_id
+    assert task_id.startswith(ids.beginning(ids.abbreviated(task_id)))
+    assert ids.beginning(f"{task_id[:9]}...") == task_id[:9]
+    assert ids.beginning("tsk_") == "tsk_"
+
+
+@pytest.mark.parametrize("text", ["", "tsk", "task_abc", "tsk_ABC", "tsk_a%", "tsk_a b", "tsk_…a", "tsk_é", "\x1b[2J"])
+def test_what_no_id_begins_with_is_none(text: str) -> None:
+    with pytest.raises(MalformedTaskId):
+        ids.beginning(text)

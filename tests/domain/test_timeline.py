@@ -12,7 +12,7 @@ from tests.domain.support import NOW, OPERATION, QUESTION, fresh
 
 def test_stored_events_are_read_back_by_the_words_that_they_were_written_with() -> None:
     """These words stand in databases: one may be added, none may be changed."""
-    words = {"retry", "step_retry", "death", "overrun", "cancel", "unanswered", "settled"}
+    words = {"retry", "step_retry", "death", "overrun", "cancel", "unanswered", "settled", "hasten"}
     assert {EventKind(word).value for word in words} == words
 
 

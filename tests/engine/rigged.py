@@ -22,6 +22,7 @@ from perdure.domain.model import (
     Session,
     Task,
 )
+from perdure.domain.operating import Hastened, Listed, Listing, Tally, Which
 from perdure.domain.timeline import Inspection, Load
 from perdure.store.base import Listener, Store, Unsubscribe
 from tests.support import PATIENCE
@@ -201,6 +202,21 @@ class Rigged:
 
     async def inspect(self, task_id: str) -> Inspection:
         return await self._rigged("inspect", partial(self._inner.inspect, task_id))
+
+    async def browse(self, which: Which, after: int | None, limit: int) -> Listing:
+        return await self._rigged("browse", partial(self._inner.browse, which, after, limit))
+
+    async def named(self, prefix: str, most: int) -> tuple[Listed, ...]:
+        return await self._rigged("named", partial(self._inner.named, prefix, most))
+
+    async def tally(self, after: int | None, limit: int) -> Tally:
+        return await self._rigged("tally", partial(self._inner.tally, after, limit))
+
+    async def hasten(self, task_id: str) -> Hastened:
+        return await self._rigged("hasten", partial(self._inner.hasten, task_id))
+
+    async def discard(self, task_ids: Collection[str], *, tombstone_ms: int) -> int:
+        return await self._rigged("discard", partial(self._inner.discard, task_ids, tombstone_ms=tombstone_ms))
 
     async def loads(self) -> tuple[Load, ...]:
         return await self._rigged("loads", self._inner.loads)

@@ -20,7 +20,8 @@ from perdure.domain.lifecycle import Kind
 from perdure.domain.model import Status
 from perdure.store import sealing, verbs
 from perdure.store.postgres import sql as postgres_sql
-from perdure.store.sqlite import shared, sql, writer
+from perdure.store.postgres import sql_operating as postgres_sql_operating
+from perdure.store.sqlite import shared, sql, sql_operating, writer
 
 __all__ = ["MUTANTS", "change", "rewrite"]
 
@@ -87,6 +88,16 @@ def unguarded_rows() -> None:
     change(postgres_sql, "FLUSH", " AND task.status IN ('working', 'input_required')", "")
 
 
+def unguarded_discard() -> None:
+    """What an operator throws away may still be running."""
+    change(sql_operating, "TASK_DISCARDED", " AND status IN ('completed', 'failed', 'cancelled')", "")
+
+
+def unguarded_discards() -> None:
+    """The same, in PostgreSQL."""
+    change(postgres_sql_operating, "TASK_DISCARD", " AND status IN ('completed', 'failed', 'cancelled')", "")
+
+
 def unbound() -> None:
     """A sealed value is one wherever it is put."""
     rewrite(sealing, "_bound", "(id, owner.tenant, owner.principal, *what)", "what[:0]")
@@ -114,6 +125,8 @@ MUTANTS: Final[Mapping[str, Callable[[], None]]] = {
         task_first,
         unguarded_row,
         unguarded_rows,
+        unguarded_discard,
+        unguarded_discards,
         unbound,
         of_nobody,
         arrow_out_of_an_end,

@@ -1,4 +1,4 @@
-"""The keys of the environment: what `serve`, `worker` and `inspect` make of them, and that nobody sees one."""
+"""The keys of the environment: what `serve`, `worker` and `tasks` make of them, and that nobody sees one."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from perdure.ops import keys, stores
 from perdure.ops.cli import main
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
-from tests.ops.test_look import filled, in_the_middle, lines_of, minted, printed
+from tests.ops.operating.support import filled, in_the_middle, lines_of, minted, printed
 from tests.store.sealed import NEW, OLD, OTHER
 from tests.store.support import new_task, running
 
@@ -200,21 +200,21 @@ def test_a_store_of_ones_own_seals_by_itself() -> None:
 
 def test_a_task_is_shown_without_any_key(url: str) -> None:
     task_id = filled(url, in_the_middle, KeyRing(OLD))
-    found = json.loads(printed("inspect", task_id, "--store", url, "--json"))
+    found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
     assert (found["status"], found["tool_error"], found["error"]) == ("input_required", False, None)
     assert len(lines_of(found)) == 5
     assert [(each["kind"], each["detail"]) for each in found["timeline"]] == [("retry", "(sealed)")]
-    assert "attempt failed: (sealed)" in printed("inspect", task_id, "--store", url)
+    assert "attempt failed: (sealed)" in printed("tasks", "show", task_id, "--store", url)
     printed("status", "--store", url)
 
 
 def test_with_its_keys_it_is_shown_as_ever(url: str, environment: pytest.MonkeyPatch) -> None:
     task_id = filled(url, in_the_middle, KeyRing(OLD))
     environment.setenv("PERDURE_KEYS", OLD)
-    found = json.loads(printed("inspect", task_id, "--store", url, "--json"))
+    found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
     assert [(each["kind"], each["detail"]) for each in found["timeline"]] == [("retry", "ConnectionError: refused")]
     environment.setenv("PERDURE_KEYS", NEW)
-    assert "sealed under the key 'old'" in CliRunner().invoke(main, ["inspect", task_id, "--store", url]).output
+    assert "sealed under the key 'old'" in CliRunner().invoke(main, ["tasks", "show", task_id, "--store", url]).output
 
 
 @pytest.mark.parametrize(
@@ -235,6 +235,6 @@ def test_how_a_task_ended_is_sealed_too(url: str, outcome: Outcome, as_json: dic
         return claim.task.id
 
     task_id = filled(url, end, KeyRing(OLD))
-    found = json.loads(printed("inspect", task_id, "--store", url, "--json"))
+    found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
     assert {name: found[name] for name in as_json} == as_json
-    assert line in printed("inspect", task_id, "--store", url).splitlines()
+    assert line in printed("tasks", "show", task_id, "--store", url).splitlines()

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from perdure.ops.cli import main
+from perdure.ops.operating import tasks
 
 ELSEWHERE = """\
 from perdure import Tasks
@@ -47,13 +48,7 @@ def run(*command: str) -> Result:
 def test_what_looks_at_a_store_looks_at_that_one(named: Path) -> None:
     done = run("status", "--json")
     assert json.loads(done.output)["store"] == url(named)
-    assert run("inspect", "tsk_" + "a" * 32).output == "perdure: Task not found\n"
-
-
-def test_the_beginning_of_an_id_is_told_from_an_id(named: Path) -> None:
-    said = run("inspect", "tsk_4ogxj4…").output
-    assert said.startswith("perdure: tsk_4ogxj4… is the beginning of an id, as logs show it: ")
-    assert run("inspect", "tsk_4ogxj4").output == "perdure: Malformed task id\n"
+    assert run("tasks", "show", "tsk_" + "a" * 32).output == "perdure: Task not found\n"
 
 
 def test_it_goes_before_the_programs_own(named: Path, tmp_path: Path) -> None:
@@ -64,7 +59,7 @@ def test_it_goes_before_the_programs_own(named: Path, tmp_path: Path) -> None:
 def test_and_the_option_before_both(named: Path, tmp_path: Path) -> None:
     line = f"perdure: there is no file {tmp_path / 'other.db'}\n"
     assert run("status", "--store", url(tmp_path / "other.db")).output == line
-    assert run("inspect", "tsk_" + "a" * 32, "--store", url(tmp_path / "other.db")).output == line
+    assert run("tasks", "show", "tsk_" + "a" * 32, "--store", url(tmp_path / "other.db")).output == line
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
@@ -88,5 +83,5 @@ def test_so_does_a_program_that_serves_itself(named: Path, tmp_path: Path) -> No
 
 
 def test_help_names_it() -> None:
-    for command in ("serve", "worker", "status", "inspect"):
-        assert "PERDURE_STORE" in run(command, "--help").output
+    for command in (["serve"], ["worker"], ["status"], *(["tasks", name] for name in tasks.commands)):
+        assert "PERDURE_STORE" in run(*command, "--help").output

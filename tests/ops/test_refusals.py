@@ -35,7 +35,7 @@ CAUSES: Final = {
     "unreadable": "The URL of the database can't be used: a host or a port in it can't be read; write host:port",
 }
 
-COMMANDS: Final = ("serve", "worker", "status", "inspect", "migrate", "program")
+COMMANDS: Final = ("serve", "worker", "status", "tasks", "migrate", "program")
 REMEDY: Final = ("migrate", "not migrated")
 
 
@@ -66,7 +66,7 @@ def test_it_is_told_in_one_line(
         "serve": ["serve", f"{program}:mcp", "--store", url],
         "worker": ["worker", f"{program}:mcp", "--store", url],
         "status": ["status", "--store", url],
-        "inspect": ["inspect", "tsk_" + "a" * 32, "--store", url],
+        "tasks": ["tasks", "show", "tsk_" + "a" * 32, "--store", url],
         "migrate": ["migrate", "--sql", url],
         "program": ["serve", f"{program}:mcp"],
     }[command]

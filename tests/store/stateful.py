@@ -27,8 +27,10 @@ from perdure.domain.model import (
     Outcome,
     Owner,
     Session,
+    Status,
 )
-from perdure.domain.timeline import Inspection
+from perdure.domain.operating import Listing, Which
+from perdure.domain.timeline import Inspection, RunState
 from perdure.store.base import Store
 from perdure.store.keys import KeyRing
 from perdure.store.memory import MemoryStore
@@ -49,6 +51,13 @@ PLACES = ("0", "1", "2.0/0", "3")
 QUESTIONS: list[JSONObject] = [{"message": "one?"}, {"message": "two?"}]
 VALUES: list[JSON] = [None, 1, "x", {"y": []}]
 OUTCOMES: list[Outcome] = [Completed({"ok": [1, None]}), Failed(Failure(-32000, "Broken", {"a": 1})), Cancelled()]
+
+FILTERS = (
+    Which(),
+    Which(frozenset({Status.WORKING, Status.INPUT_REQUIRED}), name="a"),
+    Which(frozenset({Status.FAILED, Status.CANCELLED, Status.COMPLETED}), tenant="acme", unchanged_ms=1_000),
+    Which(older_ms=1_000, newer_ms=20_000, principal="ada"),
+)
 
 # -- what is asked for -------------------------------------------------------------------------------------------------
 
@@ -132,6 +141,7 @@ of_owners = any_of(
     (3, calls("answer", st.dictionaries(st.sampled_from((*KEYS, "unknown")), values, min_size=1, max_size=4))),
     (1, calls("request_cancel")),
     (1, calls("get")),
+    (1, calls("hasten")),
 )
 of_strangers = any_of(
     (3, calls("settle", tokens, ends, st.sampled_from(VALUES[:2]))),
@@ -141,6 +151,7 @@ of_the_house = any_of(
     (1, calls("expire", limits)),
     (1, calls("free_overdue", limits, late_ms=st.sampled_from([0, 1_000]))),
     (1, calls("purge", limits, linger_ms=st.sampled_from([0, 1_000]), tombstone_ms=st.sampled_from([500, 10_000]))),
+    (1, calls("discard", st.integers(0, 3), tombstone_ms=st.sampled_from([500, 10_000]))),
 )
 of_sessions = any_of(
     (2, calls("open_session", st.sampled_from([100 * LEASE, LEASE, 2_000]))),
@@ -265,6 +276,10 @@ class Stores(RuleBasedStateMachine):
                 getattr(self, call.verb)(recent(self.sessions, back), call)
             case "get" | "answer" | "request_cancel":
                 self.both(lambda store: call.of(store, owner, task_id))
+            case "hasten":
+                self.both(lambda store: call.of(store, task_id))
+            case "discard":
+                self.discard(call)
             case "settle" | "tell":
                 work = recent(self.works() or [(task_id, "0")], back)
                 self.both(lambda store: call.of(store, *work))
@@ -312,6 +327,12 @@ class Stores(RuleBasedStateMachine):
         (count,) = call.args
         held = frozenset((claim.seq, claim.fence) for claim in self.claims[len(self.claims) - count :])
         self.each(lambda store, side: store.give_back(session[side], held), lambda count: count)
+
+    def discard(self, call: Call) -> None:
+        """Some of the latest tasks, of which those that are unfinished stay."""
+        (count,) = call.args
+        latest = [task_id for task_id, _ in self.tasks[len(self.tasks) - count :]]
+        self.both(lambda store: store.discard(latest, **call.named))
 
     def take_over(self, session: tuple[str, str], call: Call) -> None:
         (known_to_be_dead,) = call.args
@@ -375,6 +396,10 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda store: store.unfinished(ADA, 1_000))
         self.both(lambda store: store.page(ADA, None, 2))
         self.both(lambda store: store.page(ADA, self.steps % (self.number + 2), 10))
+        for which in FILTERS:
+            self.each(lambda store, _, which=which: store.browse(which, None, 4), self.listing)
+        self.each(lambda store, _: store.browse(FILTERS[0], self.steps % (self.number + 2), 10), self.listing)
+        self.both(lambda store: store.tally(None, 1_000))
         # At their second version tasks begin to differ from each other.
         self.both(lambda store: store.changed({task_id: 2 for task_id, _ in self.tasks}))
         self.both(lambda store: store.changed({task_id: 2 for task_id, _ in self.tasks}, ADA))
@@ -395,12 +420,16 @@ class Stores(RuleBasedStateMachine):
         inspection = await store.inspect(task_id)
         return inspection, list(inspection.journal.questions)
 
+    def listing(self, seen: Listing) -> Listing:
+        return replace(seen, tasks=tuple(replace(each, run=self.in_model(each.run)) for each in seen.tasks))
+
     def inspected(self, seen: tuple[Inspection, list[str]]) -> tuple[Inspection, list[str]]:
-        (inspection, order), names = seen, {name: model for model, name in self.sessions}
-        run = inspection.run
-        if run is None or run.session is None:
-            return seen
-        return replace(inspection, run=replace(run, session=names[run.session])), order
+        inspection, order = seen
+        return replace(inspection, run=self.in_model(inspection.run)), order
+
+    def in_model(self, run: RunState | None) -> RunState | None:
+        names = {name: model for model, name in self.sessions}
+        return run if run is None or run.session is None else replace(run, session=names[run.session])
 
     async def sessions_of(self, store: Store, side: int) -> list[tuple[Session, bool]]:
         """In the model's names and in their order."""

@@ -14,7 +14,7 @@ from perdure.testing.stores import MakeStore, StoreSuite
 from tests.store.sealed import NEW, OLD
 
 SEALED = codec_for(KeyRing(NEW, OLD))
-VALUES = ("idempotency", "journal", "questions", "external", "operators")
+VALUES = ("idempotency", "journal", "questions", "external", "operators", "operating")
 """The subjects of the suite in which values of every kind are stored and read again."""
 
 

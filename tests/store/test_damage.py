@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from perdure.domain.errors import StoreUnavailable, StoreUnusable, TaskNotFound, Unreadable
+from perdure.domain.operating import Which
 from perdure.store import rows
 from perdure.store.keys import KeyRing
 from perdure.store.sealing import check, codec_for
@@ -188,6 +189,20 @@ async def test_of_many_tasks_one_with_a_damaged_row_is_left_out_and_not_told_to_
     known = {damaged.id: 0, sound.id: 0, "tsk_none": 0}
     assert await opened.changed(known) == {sound.id: sound, "tsk_none": None}
     assert "row of task" in caplog.text
+
+
+@pytest.mark.parametrize(("table", "column"), [("task", "status"), ("task", "name"), ("run", "handler")])
+async def test_operators_see_lists_and_counts_without_what_was_damaged(
+    opened: SQLiteStore, outside: sqlite3.Connection, caplog: pytest.LogCaptureFixture, table: str, column: str
+) -> None:
+    damaged, sound = [await opened.create(new_task(name)) for name in ("other", "report")]
+    flip(outside, table, column, f"{'seq' if table == 'task' else 'task_seq'} = {damaged.seq}")
+    assert [each.id for each in (await opened.browse(Which(), None, 10)).tasks] == [sound.id]
+    assert [each.id for each in await opened.named("tsk_", 10)] == [sound.id]
+    counted = {count.handler: count.count for count in (await opened.tally(None, 10)).counts}
+    assert counted.pop("tools/call:report") == 1
+    assert counted == ({} if table == "task" else {"tools/call:other": 1})
+    assert "was damaged" in caplog.text
 
 
 async def test_a_bug_of_ours_is_not_taken_for_damage(opened: SQLiteStore) -> None:

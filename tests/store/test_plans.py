@@ -10,22 +10,27 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from perdure.domain.model import NewTask, Operation, Owner
 from perdure.store import rows
 from perdure.store.sealing import CLEAR
-from perdure.store.sqlite import schema, sql
+from perdure.store.sqlite import schema, sql, sql_operating
 
+MODULES: Final = (sql, sql_operating)
 STATEMENTS: dict[str, str] = {
-    name: value for name, value in vars(sql).items() if isinstance(value, str) and re.fullmatch(r"[A-Z][A-Z_]*", name)
+    name: value
+    for module in MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, str) and re.fullmatch(r"[A-Z][A-Z_]*", name)
 }
 COMMENTS: dict[str, str] = {
     name: comment.replace("\n# ", " ")
+    for module in MODULES
     for comment, name in re.findall(
-        r"^# ((?:index|scans): .*(?:\n# .*)*)\n([A-Z_]+): Final", inspect.getsource(sql), re.MULTILINE
+        r"^# ((?:index|scans): .*(?:\n# .*)*)\n([A-Z_]+): Final", inspect.getsource(module), re.MULTILINE
     )
 }
 """What stands above each constant: `index: NAMES. REMARK` or `scans: NAMES. WHY`."""
@@ -164,3 +169,29 @@ def test_what_a_page_costs_does_not_grow_with_the_tasks_that_there_are(tmp_path:
                 connection.execute(sql.TASK_INSERT, rows.new_values(new, 1, CLEAR))
             costs.append(steps_of(connection, sql.TASK_PAGE, ("t", "ada", before, 10)))
     assert costs[1] == costs[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("NEWEST", (2**63 - 1, 10)),
+        ("NEWEST_UNFINISHED", (2**63 - 1, 10)),
+        ("TASK_NAMED", ("tsk_5", "tsk_5\x7f", 2)),
+        ("TASK_LISTED", ("[3,4,5]", '["working"]', None, None, None, 5, None, None)),
+        ("TASK_TALLY", ("[3,4,5]",)),
+        ("TASK_DISCARDED", ('["tsk_3"]',)),
+    ],
+)
+def test_what_a_part_of_a_list_costs_does_not_grow_with_the_tasks_that_there_are(
+    tmp_path: Path, name: str, values: Any
+) -> None:
+    costs: list[int] = []
+    for each in (20, 200):
+        with closing(schema.connect_writer(tmp_path / f"{each}.db")) as connection:
+            connection.execute("BEGIN")
+            for number in range(5 * each):
+                new = NewTask(f"tsk_{number}", Owner("t", "ada"), Operation("tools/call", "h", {}))
+                connection.execute(sql.TASK_INSERT, rows.new_values(new, 1, CLEAR))
+                connection.execute(sql.RUN_INSERT, (number + 1, "h", "t", -1, 10, None))
+            costs.append(steps_of(connection, STATEMENTS[name], values))
+    assert costs[1] <= costs[0] * 1.1

@@ -8,7 +8,8 @@ import pytest
 
 from perdure.domain.errors import IdempotencyKeyReused, StoreUnusable, Unreadable
 from perdure.domain.journal import Entry, EntryState
-from perdure.domain.model import Completed, Failed, Failure, JSONObject, Status
+from perdure.domain.model import Claim, Completed, Failed, Failure, JSONObject, Status
+from perdure.domain.operating import Hastened, Which
 from perdure.store.base import PUT_OFF
 from perdure.store.keys import MARK
 from tests.store.sealed import NEW, OLD, OTHER, Place, SealedStore
@@ -363,3 +364,45 @@ async def test_what_lacks_a_key_leaves_the_task_to_whoever_has_it(place: Place, 
         claim = await take(having)
         assert claim is not None
         assert (claim.task.id, claim.operation.params) == (task.id, SAID)
+
+
+# -- operators without keys --------------------------------------------------------------------------------------------
+
+
+async def held_by(store: SealedStore) -> Claim:
+    """A task that a worker has."""
+    await store.create(new_task("held"))
+    (claim,) = await (await hire(store)).claim(1, "tools/call:held")
+    return claim
+
+
+async def test_who_has_no_keys_cancels_hastens_and_discards_and_leaves_all_that_is_sealed_as_it_was(
+    place: Place, clock: VirtualClock, store: SealedStore
+) -> None:
+    held = await held_by(store)
+    await store.report(held, CANARY)
+    asleep = await running(store)
+    await store.record(asleep, step("0", SAID, state=EntryState.RETRYING), wake_in_ms=90_000, note=CANARY)
+    await store.retry(asleep, 60_000, CANARY)
+    ended = await store.create(new_task("ended"))
+    await store.request_cancel(ADA, ended.id)
+    async with opened(place, clock, blind=True) as blind:
+        assert (await blind.request_cancel(ADA, held.task.id)).cancel_requested
+        assert await blind.hasten(asleep.task.id) is Hastened.DUE
+        assert await blind.discard([ended.id, asleep.task.id], tombstone_ms=1_000) == 1
+    assert (await store.get(ADA, held.task.id)).message == CANARY
+    found = await store.inspect(asleep.task.id)
+    assert found.journal.entries["0"].value == SAID
+    assert [event.detail for event in found.events] == [CANARY, CANARY, ""]
+    assert CANARY.encode() not in await place.everything()
+
+
+async def test_who_has_no_keys_lists_and_counts_all_the_same(
+    place: Place, clock: VirtualClock, store: SealedStore
+) -> None:
+    ids = {*await fill(store)}
+    async with opened(place, clock, blind=True) as blind:
+        listing = await blind.browse(Which(), None, 10)
+        assert {each.id for each in listing.tasks} == ids
+        assert listing == await store.browse(Which(), None, 10)
+        assert await blind.tally(None, 10) == await store.tally(None, 10)

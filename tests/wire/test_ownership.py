@@ -109,7 +109,7 @@ class Site:
     async def _make(self, state: State) -> Iterable[Ask]:
         owner = self.bearing(Caller.OWNER)
         for ask in Ask:
-            tool = "waits" if ask in (Ask.CALLBACK, Ask.INSPECT) else "asks"
+            tool = "waits" if ask in (Ask.CALLBACK, Ask.SHOW) else "asks"
             self.tasks[ask, state] = await owner.start(tool)
         for ask in Ask:
             await eventually(lambda ask=ask: self._is_parked(self.tasks[ask, state]), "it does not wait")
@@ -205,7 +205,7 @@ async def test_foreign_unknown_and_purged_are_one_answer_byte_for_byte_whoever_a
             await asked(site, cell)
             for row in ROWS
             for cell in cells(row)
-            if row.answers[cell[2]].name == name and cell[0] is not Ask.INSPECT
+            if row.answers[cell[2]].name == name and cell[0] is not Ask.SHOW
         ]
         assert len(given) == count
         assert len(set(map(repr, given))) == 1, name
@@ -274,7 +274,7 @@ async def known(site: Site, ask: Ask, state: State) -> object:
 async def expect(site: Site, cell: Cell, answer: Answer) -> None:
     ask, _, state = cell
     task_id = site.tasks[ask, state]
-    if ask is Ask.INSPECT:
+    if ask is Ask.SHOW:
         await expect_shown(site, task_id, answer)
     elif answer.name == "stream":
         await expect_stream(site, task_id, over=state is State.OVER)
@@ -346,7 +346,7 @@ async def expect_nothing(reply: Reply) -> None:
 
 
 async def expect_shown(site: Site, task_id: str, answer: Answer) -> None:
-    done = await asyncio.to_thread(CliRunner().invoke, main, ["inspect", task_id, "--store", site.url])
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["tasks", "show", task_id, "--store", site.url])
     if answer.message is None:
         assert (done.exit_code, task_id in done.output) == (0, True), done.output
     else:

@@ -17,12 +17,14 @@ from collections.abc import Callable
 
 from .errors import MalformedTaskId
 
-__all__ = ["SECRET_BYTES", "abbreviated", "mint", "parse"]
+__all__ = ["SECRET_BYTES", "abbreviated", "beginning", "mint", "parse"]
 
 SECRET_BYTES = 20
 _KEPT = 26
 """How many characters of an id stay out of the logs: 130 random bits, as many as an id must have to be a key."""
 _GRAMMAR = re.compile(r"tsk_(?:[a-z0-9]{1,8}_)?[a-z2-7]{32}", re.ASCII)
+
+_BEGINNING = re.compile(r"(tsk_[a-z0-9_]*)(?:…|\.\.\.)?", re.ASCII)
 
 
 def mint(randbytes: Callable[[int], bytes]) -> str:
@@ -33,6 +35,18 @@ def mint(randbytes: Callable[[int], bytes]) -> str:
 def abbreviated(task_id: str) -> str:
     """An id as it may stand in a log: enough of it to find the lines of one task, too little to be the key to it."""
     return f"{task_id[:-_KEPT]}…"
+
+
+def beginning(text: str) -> str:
+    """How an id begins, of the whole of it or of as much as somebody has: `abbreviated` is enough.
+
+    Raises:
+        MalformedTaskId: no id begins so.
+    """
+    match = _BEGINNING.fullmatch(text)
+    if match is None:
+        raise MalformedTaskId
+    return match[1]
 
 
 def parse(text: str) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "RunState",
     "cancelled",
     "died",
+    "hastened",
     "overran",
     "settled",
     "unanswered",
@@ -48,6 +49,8 @@ class EventKind(StrEnum):
     """A question's time ran out."""
     SETTLED = "settled"
     """External work came to its end."""
+    HASTEN = "hasten"
+    """An operator made the run due before its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,11 @@ def overran(at: int, deaths: int, max_attempts: int) -> Event:
 def cancelled(at: int) -> Event:
     """Somebody asked the task to stop."""
     return Event(at, EventKind.CANCEL, "")
+
+
+def hastened(at: int) -> Event:
+    """An operator did not want to wait for the run any longer."""
+    return Event(at, EventKind.HASTEN, "")
 
 
 def unanswered(at: int, question: InputRequest) -> Event:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import sys
 import traceback
-from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +18,7 @@ from mcp.server.mcpserver import MCPServer
 from perdure.domain.errors import PerdureError
 from perdure.wire.models import EXTENSION_VERSION
 
-from . import demo, look, migrate, options, rekey, work
+from . import demo, migrate, operating, options, rekey, work
 from .assembly import assembly_of
 from .serve import run
 
@@ -64,18 +62,10 @@ def status(target: str | None, store: str | None, as_json: bool) -> None:
     named = store or (assembly and assembly.named)
     if named is None:
         raise SystemExit(f"perdure: {target} has no Tasks: say --store URL")
-    found = look.status(named)
-    _print(found if as_json else look.say_status(found))
+    operating.show(operating.status(named), None if as_json else operating.say_status)
 
 
-@main.command()
-@click.argument("task_id", metavar="TASK_ID")
-@click.option("--store", required=True, envvar=options.STORE, show_envvar=True, help="Store URL: sqlite:///tasks.db")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def inspect(task_id: str, store: str, as_json: bool) -> None:
-    """Show how far one task is: its run, its steps, its questions, what happened to it. No content of it."""
-    found = look.inspect(store, task_id)
-    _print(found if as_json else look.say_inspection(found))
+main.add_command(operating.tasks)
 
 
 @main.command("migrate")
@@ -127,10 +117,6 @@ def _named(context: click.Context, url: str | None, store: str | None) -> str:
 def run_demo() -> None:
     """Watch a task outlive a kill -9: a server, a client and a SIGKILL on a fresh store."""
     sys.exit(demo.main())
-
-
-def _print(found: dict[str, Any] | Iterable[str]) -> None:
-    click.echo(json.dumps(found, indent=2) if isinstance(found, dict) else "\n".join(found))
 
 
 def _load(target: str) -> MCPServer[Any]:

@@ -31,7 +31,7 @@ class _HangUps(logging.Filter):
 
 
 class _Lines(logging.Formatter):
-    """Times as `perdure inspect` writes them, so that a task's timeline and the log can be laid side by side."""
+    """Times as `perdure tasks show` writes them, so that a task's timeline and the log can be laid side by side."""
 
     converter = time.gmtime
     default_time_format = "%Y-%m-%d %H:%M:%S"

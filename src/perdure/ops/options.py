@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import click
 
-__all__ = ["STORE", "served_queues", "serving", "store", "working"]
+__all__ = ["STORE", "named_store", "served_queues", "serving", "store", "working"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
@@ -17,6 +17,10 @@ place, and arguments of a process are there for all users of the machine to see.
 
 store = click.option(
     "--store", envvar=STORE, show_envvar=True, help="Store URL, instead of what the program says: sqlite:///tasks.db"
+)
+
+named_store = click.option(
+    "--store", required=True, envvar=STORE, show_envvar=True, help="Store URL: sqlite:///tasks.db"
 )
 
 

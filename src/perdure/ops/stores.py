@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from types import ModuleType
 
 from perdure.domain.errors import StoreUnusable
@@ -12,8 +13,7 @@ from perdure.store.keys import KeyRing
 from perdure.store.memory import MemoryStore
 from perdure.store.migrate import Upgrade
 from perdure.store.sealing import BLIND, codec_for
-from perdure.store.sqlite import SQLiteStore
-from perdure.store.sqlite.schema import path_of
+from perdure.store.sqlite import SQLiteStore, schema
 from perdure.store.sqlite.upgrade import SQLiteUpgrade
 
 __all__ = ["described", "named_store", "open_store", "require", "spans_machines", "upgrade_of"]
@@ -94,13 +94,24 @@ def _postgres() -> ModuleType:
 
 
 def require(url: str) -> None:
-    """That there is something to look at: opening a file that is not there would make it.
+    """That there is something to look at, as this release knows it.
+
+    Opening a file that is not there would make it, and one of an older release would be brought up to date: no look at
+    tasks may be what shuts out the processes that still run that release. A shared database is never changed by that.
 
     Raises:
-        StoreUnusable: there is no such store.
+        StoreUnusable: there is no such store, or its schema is older.
     """
-    if url.startswith(_SQLITE) and not (path := path_of(url)).exists():
+    if not url.startswith(_SQLITE):
+        return
+    path = schema.path_of(url)
+    if not path.exists():
         raise StoreUnusable(f"there is no file {path}")
+    if schema.lacking(path):
+        raise StoreUnusable(
+            f"{path} has the schema of an older release: stop what still runs that one, then "
+            f"perdure migrate {shlex.quote(url)}"
+        )
 
 
 def spans_machines(url: str) -> bool:

@@ -47,7 +47,8 @@ from perdure.domain.model import (
     Session,
     Task,
 )
-from perdure.domain.timeline import Inspection, Load
+
+from .operators import Operators
 
 __all__ = [
     "PROMOTED",
@@ -328,33 +329,6 @@ class Outsiders(Protocol):
         Raises:
             TaskNotFound, AlreadySettled: as `settle`; the latter also if it has ended in any way.
         """
-        ...
-
-
-class Operators(Protocol):
-    """What operators ask. Reads, and nothing else."""
-
-    async def inspect(self, task_id: str) -> Inspection:
-        """Everything about one task, whoever owns it. Never for a client.
-
-        Raises:
-            TaskNotFound: there is none.
-        """
-        ...
-
-    async def loads(self) -> tuple[Load, ...]:
-        """What there is to run, by handler, in the order of their names."""
-        ...
-
-    async def backlog(self, most: int, tenant: str | None = None) -> Mapping[str, int]:
-        """How many runs could be claimed now, by tenant; or of one tenant only.
-
-        Counts up to `most`, which bounds its cost. Tenants without any are left out.
-        """
-        ...
-
-    async def unfinished(self, owner: Owner, most: int) -> int:
-        """How many unfinished tasks an owner has, whatever they wait for; up to `most`, which bounds the cost."""
         ...
 
 

@@ -30,22 +30,28 @@ from perdure.domain.model import (
     Status,
     Task,
 )
+from perdure.domain.operating import Count, Listed, Which
 from perdure.domain.timeline import Event, EventKind, Load, RunState
 from perdure.store.codec import UNREADABLE, decode_object, mended, plain, sound
 from perdure.store.sealing import Codec
 
 __all__ = [
+    "LISTED",
     "OPERATION",
     "OWNED",
     "OWNED_STANDING",
     "STANDING",
     "TASK",
     "Whose",
+    "counts",
     "digest",
+    "end_of",
     "entries",
     "entry",
     "events",
+    "listed",
     "load",
+    "named_by",
     "new_values",
     "operation",
     "owned",
@@ -81,6 +87,11 @@ STANDING: Final = f"tenant, principal, {OWNED_STANDING}"
 OPERATION: Final = "method, name, params, handler_version, accepts"
 """The columns of its operation, as `operation` reads them."""
 
+LISTED: Final = (
+    "seq, id, task.tenant, principal, method, name, handler_version, status, created_at, updated_at, expires_at,"
+    " cancel_requested, handler, due_at, session, fence, failures, deaths, deadline_at"
+)
+"""The columns of a task and its run, if it has one, as `listed` reads them."""
 
 logger = logging.getLogger("perdure.store")
 
@@ -220,6 +231,45 @@ def _event(row: Any, of: Task, codec: Codec) -> Event:
 def run_state(row: Any) -> RunState:
     """Where a run is: handler, due_at, session, fence, failures, deaths, deadline_at."""
     return RunState(*row)
+
+
+def listed(row: Any, codec: Codec) -> Listed:
+    """A task in a list, from a row of `LISTED`'s columns. None of them was sealed."""
+    try:
+        seq, id_, tenant, principal, method, name, version, status, created_at, updated_at, expires_at, asked = row[:12]
+        run = None if row[12] is None else run_state((sound(row[12]), *row[13:]))
+        owner, handler = Owner(sound(tenant), sound(principal)), _handler(method, name, version)
+        times = created_at, updated_at, expires_at
+        return Listed(seq, sound(id_), owner, handler, _STATUSES[status], *times, bool(asked), run)
+    except _ODD as error:
+        raise codec.damaged(error, str(row[1]), "row") from error
+
+
+def _handler(method: str, name: str, version: str) -> str:
+    return Operation(sound(method), sound(name), {}, sound(version)).handler
+
+
+def counts(rows: Iterable[Any], codec: Codec) -> tuple[Count, ...]:
+    """How many tasks there are: method, name, version, status, how many, since when; in the order of their names."""
+    return tuple(sorted(readable(rows, lambda row: _count(row, codec)), key=lambda each: (each.handler, each.status)))
+
+
+def _count(row: Any, codec: Codec) -> Count:
+    try:
+        method, name, version, status, count, oldest_at = row
+        return Count(_handler(method, name, version), _STATUSES[status], count, oldest_at)
+    except _ODD as error:
+        raise codec.damaged(error, "", "row") from error
+
+
+def named_by(which: Which) -> tuple[str, ...]:
+    """The names that a filter asks for, which may be such as no store can have."""
+    return tuple(name for name in (which.name, which.tenant, which.principal) if name is not None)
+
+
+def end_of(prefix: str) -> str:
+    """What comes after all ids that begin so: they are ASCII."""
+    return f"{prefix}\x7f"
 
 
 def session(id_: str, expires_at: int, info: str) -> Session:

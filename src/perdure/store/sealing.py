@@ -252,7 +252,10 @@ class _Sealing(Codec):
 
 
 class _Blind(Codec):
-    """For whoever asks how tasks stand and needs nothing that is in them: what can't be read is passed over."""
+    """For whoever asks how tasks stand and needs nothing that is in them: what can't be read is passed over.
+
+    What stays as it is stored may be written back: a task can be cancelled by who can't read its message.
+    """
 
     __slots__ = ()
 
@@ -271,11 +274,14 @@ class _Blind(Codec):
     def decode_words(self, text: str, owner: Owner, id: str, *what: str) -> str:
         return "(sealed)" if text.startswith(MARK) else super().decode_words(mended(text), owner, id, *what)
 
+    def decode_message(self, text: str, owner: Owner, id: str) -> str:
+        return Unopened(text) if text.startswith(MARK) else super().decode_message(text, owner, id)
+
 
 CLEAR: Final = Codec()
 """Without keys."""
 BLIND: Final = _Blind()
-"""Opens nothing and minds nothing. Not to write with."""
+"""Opens nothing and minds nothing. Not to write values with; to look, and to cancel, hasten or discard."""
 
 
 def codec_for(keys: KeyRing | None) -> Codec:

@@ -17,6 +17,7 @@ from perdure.domain import inputs, lifecycle, policy, timeline, waiting
 from perdure.domain.errors import AlreadySettled, LeaseLost, TaskNotFound
 from perdure.domain.journal import Entry, EntryState, Journal, Waits, repeated, settled
 from perdure.domain.model import JSON, Claim, Operation, Outcome
+from perdure.domain.operating import Hastened, on_hasten
 from perdure.domain.timeline import Event, EventKind
 
 from .codec import copied
@@ -30,6 +31,7 @@ __all__ = [
     "expire",
     "finish",
     "give_back",
+    "hasten",
     "held",
     "park",
     "record",
@@ -188,6 +190,22 @@ def _work(task: Record, place: str) -> Entry:
     if place not in task.journal.entries:
         raise TaskNotFound
     return task.journal.entries[place]
+
+
+# -- what operators ask ------------------------------------------------------------------------------------------------
+
+
+def hasten(task: Record, now: int, *, naps: bool, promised: Collection[int]) -> Hastened:
+    """Make the run due. The caller cuts the naps short (`operating.woken`): it may not be able to read their values."""
+    run = task.run
+    if run is None:
+        return Hastened.OVER
+    done = on_hasten(run.due_at, now, held=run.session is not None, naps=naps, promised=promised)
+    if done is Hastened.DUE:
+        run.wake(now)
+        task.events.append(timeline.hastened(now))
+        task.announce(runnable=True)
+    return done
 
 
 # -- housekeeping ------------------------------------------------------------------------------------------------------

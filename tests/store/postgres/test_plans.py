@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import pytest
 
-from perdure.store.postgres import sql, sql_resealing
+from perdure.store.postgres import sql, sql_operating, sql_resealing
 from perdure.store.postgres.url import Connection, parse
 from perdure.testing.postgresql import Cluster
 from tests.support import PATIENCE
 
-MODULES: Final = (sql, sql_resealing)
+MODULES: Final = (sql, sql_operating, sql_resealing)
 STATEMENTS: dict[str, str] = {
     name: value
     for module in MODULES
@@ -229,6 +229,12 @@ async def pages_read(url: str, statement: str, values: Sequence[object]) -> int:
         ("TASK_PURGE", [500, 10, 0]),
         ("TOMBSTONE_PURGE", [500, 10]),
         ("SESSION_ALIVE", [500, "s"]),
+        ("NEWEST", [2**63 - 1, 10]),
+        ("NEWEST_UNFINISHED", [2**63 - 1, 10]),
+        ("TASK_LISTED", [500, [3, 4, 5], ["working"], None, None, None, 5, None, None]),
+        ("TASK_NAMED", ["tsk_5", "tsk_5~", 2]),
+        ("TASK_TALLY", [[3, 4, 5]]),
+        ("TASK_DISCARD", [500, ["tsk_3"]]),
     ],
 )
 async def test_what_a_look_costs_does_not_grow_with_the_runs_that_wait(

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 
-from perdure.domain import inputs, lifecycle, policy, timeline
+from perdure.domain import inputs, lifecycle, operating, policy, timeline
 from perdure.domain.errors import IdempotencyKeyReused, LeaseLost, TaskExpired, TaskNotFound
 from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
@@ -24,6 +24,7 @@ from perdure.domain.model import (
     Session,
     Task,
 )
+from perdure.domain.operating import Hastened, Listed, Listing, Tally, Which
 from perdure.domain.timeline import Inspection, Load
 from perdure.store import verbs
 from perdure.store.base import PROMOTED, Listener, Unsubscribe
@@ -32,7 +33,7 @@ from perdure.store.codec import copied, plain
 from perdure.store.records import Run
 
 from . import copies
-from .tables import Kept, Tables, in_turn, load
+from .tables import Kept, Tables, count, in_turn, listed, load
 
 __all__ = ["MemoryStore"]
 
@@ -236,6 +237,33 @@ class MemoryStore:
         task, operation, journal = deepcopy((record.task, record.operation, record.journal))
         return Inspection(task, operation, run, journal, tuple(record.timeline))
 
+    async def browse(self, which: Which, after: int | None, limit: int) -> Listing:
+        now = self._clock()
+        looked_at, end = self._t.newest(after, limit, unfinished=which.unfinished)
+        meant = [record for record in looked_at if which.means(record.task, record.operation, now)]
+        return Listing(tuple(listed(record) for record in meant), end)
+
+    async def named(self, prefix: str, most: int) -> tuple[Listed, ...]:
+        ids = sorted(task_id for task_id in self._t.ids if task_id.startswith(prefix))
+        return tuple(listed(self._t.ids[task_id]) for task_id in ids[:most])
+
+    async def tally(self, after: int | None, limit: int) -> Tally:
+        looked_at, end = self._t.newest(after, limit)
+        return Tally(count(looked_at), end)
+
+    async def hasten(self, task_id: str) -> Hastened:
+        record, now = self._by_id(task_id), self._clock()
+        woken, promised = operating.woken(record.journal, now), operating.deadlines(record.journal)
+        done = verbs.hasten(record, now, naps=bool(woken), promised=promised)
+        if done is Hastened.DUE:
+            record.write(*woken)
+        self._settle(record)
+        return done
+
+    async def discard(self, task_ids: Collection[str], *, tombstone_ms: int) -> int:
+        named = [self._t.ids[task_id] for task_id in set(task_ids) if task_id in self._t.ids]
+        return self._bury([record for record in named if record.run is None], self._clock() + tombstone_ms)
+
     async def loads(self) -> tuple[Load, ...]:
         now = self._clock()
         by_handler: dict[str, list[Run]] = {}
@@ -276,11 +304,7 @@ class MemoryStore:
             del self._t.tombstones[task_id]
         records = self._t.records.values()
         over = [record for record in records if record.run is None and _expired(record.task, now - linger_ms)]
-        over = sorted(over, key=_expiry)[:limit]
-        for record in over:
-            self._t.forget(record)
-            self._t.tombstones[record.task.id] = (record.task.owner, now + tombstone_ms)
-        return len(over)
+        return self._bury(sorted(over, key=_expiry)[:limit], now + tombstone_ms)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -309,6 +333,12 @@ class MemoryStore:
         if buried_owner == owner and until > self._clock():
             raise TaskExpired
         raise TaskNotFound
+
+    def _bury(self, over: Sequence[Kept], until: int) -> int:
+        for record in over:
+            self._t.forget(record)
+            self._t.tombstones[record.task.id] = (record.task.owner, until)
+        return len(over)
 
     def _by_id(self, task_id: str) -> Kept:
         record = self._t.ids.get(task_id)

@@ -14,11 +14,12 @@ from itertools import chain, zip_longest
 from typing import TypeVar
 
 from perdure.domain import policy
-from perdure.domain.model import Operation, Owner, Session
+from perdure.domain.model import Operation, Owner, Session, Status
+from perdure.domain.operating import Count, Listed
 from perdure.domain.timeline import KEPT, Event, Load
 from perdure.store.records import Record, Run
 
-__all__ = ["Kept", "Tables", "in_turn", "load"]
+__all__ = ["Kept", "Tables", "count", "in_turn", "listed", "load"]
 
 T = TypeVar("T")
 
@@ -60,6 +61,13 @@ class Tables:
         """All unfinished tasks with their runs, in the order of their numbers."""
         return [(record, record.run) for record in self.records.values() if record.run is not None]
 
+    def newest(self, after: int | None, limit: int, *, unfinished: bool = False) -> tuple[list[Kept], int | None]:
+        """Up to `limit` tasks of smaller numbers than `after`, the newest first, and where the next ones begin."""
+        records = [record for record in self.records.values() if record.run is not None or not unfinished]
+        below = [record for record in records if after is None or record.task.seq < after]
+        found = sorted(below, key=lambda record: record.task.seq, reverse=True)[:limit]
+        return found, found[-1].task.seq if len(found) == limit else None
+
     def ready(self, handler: str) -> dict[str, list[tuple[Kept, Run]]]:
         """The runs that are due at once, by tenant, each tenant's longest due first."""
         ready: dict[str, list[tuple[Kept, Run]]] = {}
@@ -100,3 +108,29 @@ def load(handler: str, runs: Sequence[Run], now: int) -> Load:
     # A clock that was ahead and has been set back is no reason to speak of less than no time.
     oldest_ms = max(0, now - min(ready)) if ready else None
     return Load(handler, len(ready), held, len(runs) - len(ready) - held, oldest_ms)
+
+
+def listed(record: Kept) -> Listed:
+    """As operators see it in a list."""
+    task, run = record.task, None if record.run is None else record.run.state()
+    expires_at = policy.expires_at(task.created_at, task.ttl_ms)
+    return Listed(
+        task.seq,
+        task.id,
+        task.owner,
+        record.operation.handler,
+        task.status,
+        task.created_at,
+        task.updated_at,
+        expires_at,
+        task.cancel_requested,
+        run,
+    )
+
+
+def count(records: Sequence[Kept]) -> tuple[Count, ...]:
+    """How many there are of each handler and status."""
+    created: dict[tuple[str, Status], list[int]] = {}
+    for record in records:
+        created.setdefault((record.operation.handler, record.task.status), []).append(record.task.created_at)
+    return tuple(Count(*key, len(each), min(each)) for key, each in sorted(created.items()))

@@ -23,6 +23,7 @@ from .access import Access
 from .jobs import Done
 
 __all__ = [
+    "NEWEST",
     "Sought",
     "backlog",
     "by_id",
@@ -43,7 +44,7 @@ __all__ = [
     "with_questions",
 ]
 
-_NEWEST: Final = 2**63 - 1
+NEWEST: Final = 2**63 - 1
 """No task's number is as large."""
 
 
@@ -120,7 +121,7 @@ async def recall(access: Access, owner: Owner, key: str, digest: str | None) -> 
 
 
 async def page(access: Access, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
-    before = _NEWEST if after is None else after
+    before = NEWEST if after is None else after
     found = await access.connection.fetch(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit)
     return tuple(rows.readable(found, lambda row: rows.owned(owner, row, access.codec)))
 

@@ -7,7 +7,8 @@ do; or, where it is about deleting only, passes over what is being deleted.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from perdure.domain import policy, timeline
 from perdure.domain.errors import LeaseLost
@@ -22,7 +23,17 @@ from .access import Access
 from .jobs import Done
 from .sheet import Act, Sheet, unfinished
 
-__all__ = ["close_session", "expire", "free_overdue", "give_back", "open_session", "purge", "renew", "take_over"]
+__all__ = [
+    "bury",
+    "close_session",
+    "expire",
+    "free_overdue",
+    "give_back",
+    "open_session",
+    "purge",
+    "renew",
+    "take_over",
+]
 
 
 async def open_session(access: Access, lease_ms: int, info: JSONObject) -> Session:
@@ -125,13 +136,19 @@ async def purge(access: Access, limit: int, linger_ms: int, tombstone_ms: int) -
     async with access.writing():
         await access.connection.execute(sql.TOMBSTONE_PURGE, access.clock, limit)
         gone = await access.connection.fetch(sql.TASK_PURGE, access.clock, limit, linger_ms)
-        if gone:
-            seqs, ids, tenants, principals, nows = zip(*gone, strict=True)
-            until = [now + tombstone_ms for now in nows]
-            await access.connection.execute(sql.TOMBSTONE_WRITE, ids, tenants, principals, until)
-            for statement in (sql.INPUT_DELETE, sql.ENTRY_DELETE, sql.EVENT_DELETE):
-                await access.connection.execute(statement, seqs)
+        await bury(access, gone, tombstone_ms)
     return Done(len(gone))
+
+
+async def bury(access: Access, gone: Sequence[Any], tombstone_ms: int) -> None:
+    """Delete all that belongs to tasks that were deleted, and leave tombstones: seq, id, tenant, principal, now."""
+    if not gone:
+        return
+    seqs, ids, tenants, principals, nows = zip(*gone, strict=True)
+    until = [now + tombstone_ms for now in nows]
+    await access.connection.execute(sql.TOMBSTONE_WRITE, ids, tenants, principals, until)
+    for statement in (sql.INPUT_DELETE, sql.ENTRY_DELETE, sql.EVENT_DELETE):
+        await access.connection.execute(statement, seqs)
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------

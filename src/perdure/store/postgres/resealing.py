@@ -17,7 +17,7 @@ from . import sql_resealing as sql
 from .access import Access
 from .jobs import Done
 
-__all__ = ["reseal"]
+__all__ = ["reseal", "sample"]
 
 _STATEMENTS: Final = {
     Table.TASK: (sql.SIZES_TASK, sql.RESEAL_TASK, sql.RESEALED_TASK),
@@ -37,6 +37,12 @@ class _Row:
     @property
     def key(self) -> tuple[Any, ...]:
         return self.columns[:2]
+
+
+async def sample(access: Access) -> Sequence[Any]:
+    """Some of the tasks, which tell under which keys values are sealed (`sealing.check`)."""
+    async with access.reading():
+        return await access.connection.fetch(sql.TASK_SAMPLE)
 
 
 async def reseal(access: Access, after: Mark, limit: int) -> Done:

@@ -27,8 +27,9 @@ from perdure.domain.model import (
     Session,
     Task,
 )
+from perdure.domain.operating import Hastened, Listed, Listing, Tally, Which
 from perdure.domain.timeline import Inspection, Load
-from perdure.store import verbs
+from perdure.store import rows, verbs
 from perdure.store.base import Listener, Unsubscribe
 from perdure.store.clock import Clock
 from perdure.store.codec import copied, decode_object, encode, is_plain, plain
@@ -36,10 +37,21 @@ from perdure.store.records import Record, Run
 from perdure.store.reseal import Mark, Page
 from perdure.store.sealing import CLEAR, Codec, check
 
-from . import changing, creating, faults, finding, housekeeping, resealing, schema, sql_resealing, url, watching
+from . import (
+    changing,
+    creating,
+    faults,
+    finding,
+    fitting,
+    housekeeping,
+    operating,
+    resealing,
+    schema,
+    url,
+    watching,
+)
 from .access import Access
 from .claiming import Claimant, Wanted
-from .finding import Sought
 from .jobs import Done, Kind, Serve
 from .lanes import Lanes
 from .listen import Hints
@@ -91,7 +103,7 @@ class PostgresStore:
                 connection = await self._target.connect(_CONNECT)
                 try:
                     await schema.check(connection, self._target)
-                    check(await self._sample(connection), self._codec, self._target.shown)
+                    check(await resealing.sample(self._access(connection)), self._codec, self._target.shown)
                     await self._hints.open()
                 except BaseException:
                     connection.terminate()
@@ -103,11 +115,6 @@ class PostgresStore:
                 raise
             raise unusable from None  # what the driver says may quote the URL
         self._lanes.open(connection)
-
-    async def _sample(self, connection: Connection) -> Sequence[Any]:
-        access = Access(connection, self._target, None, self._codec)
-        async with access.reading():
-            return await connection.fetch(sql_resealing.TASK_SAMPLE)
 
     async def close(self) -> None:
         await self._lanes.close()
@@ -128,10 +135,10 @@ class PostgresStore:
         return await self._read(lambda access: finding.recall(access, owner, key, digest), self._looks)
 
     async def get(self, owner: Owner, task_id: str) -> Task:
-        return await self._lanes.do(self._finds, _sought(owner, task_id))
+        return await self._lanes.do(self._finds, fitting.sought(owner, task_id))
 
     async def open_questions(self, owner: Owner, task_id: str) -> tuple[InputRequest, ...]:
-        sought = _sought(owner, task_id)
+        sought = fitting.sought(owner, task_id)
         return await self._read(lambda access: finding.open_questions(access, sought), self._looks)
 
     async def answer(self, owner: Owner, task_id: str, responses: Mapping[str, JSON]) -> Task:
@@ -145,7 +152,7 @@ class PostgresStore:
     async def changed(self, known: Mapping[str, int], owner: Owner | None = None) -> Mapping[str, Task | None]:
         if owner is not None and not is_plain(owner.tenant, owner.principal):
             return dict.fromkeys(known)
-        sayable = {task_id: version for task_id, version in known.items() if _is_sayable(task_id)}
+        sayable = {task_id: version for task_id, version in known.items() if fitting.is_sayable(task_id)}
         unheard_of = dict.fromkeys(known.keys() - sayable.keys())
         return unheard_of | await self._read(lambda access: watching.changed(access, sayable, owner), self._looks)
 
@@ -187,7 +194,7 @@ class PostgresStore:
     async def record(
         self, claim: Claim, entry: Entry, *, wake_in_ms: int | None = None, note: str | None = None
     ) -> Entry:
-        entry = _stored(entry)
+        entry = fitting.stored(entry)
         plain(note or "")
 
         def act(task: Record | None, now: int) -> Entry:
@@ -203,8 +210,8 @@ class PostgresStore:
         await self._under(claim, lambda task, _, now: verbs.report(task, message, now))
 
     async def park(self, claim: Claim, waits: Waits) -> Task:
-        asked = {plain(key): replace(one, request=_object(one.request)) for key, one in waits.asked.items()}
-        begun = tuple((_stored(entry), wake_in_ms) for entry, wake_in_ms in waits.begun)
+        asked = {plain(key): replace(one, request=fitting.copy_of(one.request)) for key, one in waits.asked.items()}
+        begun = tuple((fitting.stored(entry), wake_in_ms) for entry, wake_in_ms in waits.begun)
         for one in asked.values():
             plain(one.place or "")
         waits = replace(waits, asked=asked, begun=begun)
@@ -232,21 +239,42 @@ class PostgresStore:
 
     async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
         value = copied(value)
-        bearer = Bearer(_sayable(place), token)
+        bearer = Bearer(fitting.sayable(place), token)
         return await self._on(
             None, task_id, lambda task, now: verbs.settle(task, place, token, state, value, now), bearer
         )
 
     async def tell(self, task_id: str, place: str, token: str, message: str) -> Task:
         plain(message)
-        bearer = Bearer(_sayable(place), token)
+        bearer = Bearer(fitting.sayable(place), token)
         return await self._on(None, task_id, lambda task, now: verbs.tell(task, place, token, message, now), bearer)
 
     # -- what operators ask --------------------------------------------------------------------------------------------
 
     async def inspect(self, task_id: str) -> Inspection:
-        task_id = _sayable(task_id)
+        task_id = fitting.sayable(task_id)
         return await self._snapshot(lambda access: finding.inspect(access, task_id))
+
+    async def browse(self, which: Which, after: int | None, limit: int) -> Listing:
+        if not is_plain(*rows.named_by(which)):
+            return Listing((), None)
+        return await self._read(lambda access: operating.browse(access, which, after, limit))
+
+    async def named(self, prefix: str, most: int) -> tuple[Listed, ...]:
+        if not fitting.is_sayable(prefix):
+            return ()
+        return await self._read(lambda access: operating.named(access, prefix, most))
+
+    async def tally(self, after: int | None, limit: int) -> Tally:
+        return await self._read(lambda access: operating.tally(access, after, limit))
+
+    async def hasten(self, task_id: str) -> Hastened:
+        task_id = fitting.sayable(task_id)
+        return await self._errand(lambda access: operating.hasten(access, task_id))
+
+    async def discard(self, task_ids: Collection[str], *, tombstone_ms: int) -> int:
+        task_ids = [task_id for task_id in task_ids if fitting.is_sayable(task_id)]
+        return await self._errand(lambda access: operating.discard(access, task_ids, tombstone_ms))
 
     async def loads(self) -> tuple[Load, ...]:
         return await self._read(finding.loads)
@@ -313,7 +341,7 @@ class PostgresStore:
             return task.task
 
         places = frozenset[str]() if bearer is None else frozenset({bearer.place})
-        sought = _sought(owner, task_id)
+        sought = fitting.sought(owner, task_id)
         named = Named(on_task, places, questions, id=sought.id, owner=sought.owner, bearer=bearer)
         return await self._lanes.do(self._named, named)
 
@@ -338,10 +366,12 @@ class PostgresStore:
         """For the lanes, which know a connection and nothing of what it is used for."""
 
         async def serve(connection: Connection, wishes: Sequence[J]) -> Sequence[Done]:
-            now = None if self._clock is None else self._clock()
-            return await batch(Access(connection, self._target, now, self._codec), wishes)
+            return await batch(self._access(connection), wishes)
 
         return serve
+
+    def _access(self, connection: Connection) -> Access:
+        return Access(connection, self._target, None if self._clock is None else self._clock(), self._codec)
 
     def _announce(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -354,7 +384,7 @@ class PostgresStore:
             listener(change)
 
 
-async def _find(access: Access, sought: Sequence[Sought]) -> list[Done]:
+async def _find(access: Access, sought: Sequence[finding.Sought]) -> list[Done]:
     async with access.reading():
         return await finding.find(access, sought)
 
@@ -366,33 +396,3 @@ async def _find_journals(access: Access, tasks: Sequence[Task]) -> list[Done]:
 
 async def _run_errands(access: Access, errands: Sequence[_Errand]) -> list[Done]:
     return [await errand(access) for errand in errands]
-
-
-def _sought(owner: Owner | None, task_id: str) -> Sought:
-    """A task to look for.
-
-    Raises:
-        TaskNotFound: the database would not take one of the names, and they come in a batch with others'.
-    """
-    if owner is not None and not is_plain(owner.tenant, owner.principal):
-        raise TaskNotFound
-    return Sought(owner, _sayable(task_id))
-
-
-def _sayable(text: str) -> str:
-    if not _is_sayable(text):
-        raise TaskNotFound
-    return text
-
-
-def _is_sayable(text: str) -> bool:
-    # Ids and places are ASCII; anything may come from strangers, and the database would not so much as look for some.
-    return text.isascii() and "\0" not in text
-
-
-def _stored(entry: Entry) -> Entry:
-    return replace(entry, place=plain(entry.place), name=plain(entry.name), value=copied(entry.value))
-
-
-def _object(value: JSONObject) -> JSONObject:
-    return decode_object(encode(value))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from perdure.domain import inputs, lifecycle, policy, timeline
 from perdure.domain.errors import IdempotencyKeyReused
@@ -14,9 +13,6 @@ from . import shared, sql
 from .writer import Transaction
 
 __all__ = ["answer", "create", "open_questions", "page", "recall", "request_cancel"]
-
-_NEWEST: Final = 2**63 - 1
-"""No task's number is as large."""
 
 
 def create(tx: Transaction, new: NewTask, values: tuple[object, ...], now: int) -> Task:
@@ -52,7 +48,7 @@ def recall(tx: Transaction, owner: Owner, key: str, digest: str | None) -> Task 
 
 
 def page(tx: Transaction, owner: Owner, after: int | None, limit: int) -> tuple[Task, ...]:
-    before = _NEWEST if after is None else after
+    before = shared.NEWEST if after is None else after
     found = tx.all(sql.TASK_PAGE, owner.tenant, owner.principal, before, limit)
     return tuple(rows.readable(found, lambda row: rows.owned(owner, row, tx.codec)))
 

@@ -18,7 +18,7 @@ from perdure.store.codec import encode
 from . import shared, sql
 from .writer import Transaction
 
-__all__ = ["expire", "free_overdue", "purge", "take_over"]
+__all__ = ["bury", "expire", "free_overdue", "purge", "take_over"]
 
 
 def take_over(tx: Transaction, gone: Collection[str], keep: Collection[str], now: int) -> int:
@@ -59,10 +59,15 @@ def expire(tx: Transaction, limit: int, now: int) -> int:
 def purge(tx: Transaction, limit: int, linger_ms: int, tombstone_ms: int, now: int) -> int:
     aged: list[JSON] = [task_id for (task_id,) in tx.all(sql.TOMBSTONE_AGED, now, limit)]
     tx.run(sql.TOMBSTONE_DELETE, encode(aged))
-    over: list[JSON] = [seq for (seq,) in tx.all(sql.TASK_PURGEABLE, now - linger_ms, limit)]
+    over = [seq for (seq,) in tx.all(sql.TASK_PURGEABLE, now - linger_ms, limit)]
+    return bury(tx, over, now + tombstone_ms)
+
+
+def bury(tx: Transaction, over: Sequence[int], until: int) -> int:
+    """Delete these tasks and all that belongs to them, and leave tombstones; how many."""
     if over:
-        seqs = encode(over)
-        tx.run(sql.TOMBSTONE_INSERT, now + tombstone_ms, seqs)
+        seqs = encode([*over])
+        tx.run(sql.TOMBSTONE_INSERT, until, seqs)
         for statement in (sql.INPUT_DELETE, sql.ENTRY_DELETE, sql.EVENT_DELETE, sql.TASK_DELETE):
             tx.run(statement, seqs)
     return len(over)

@@ -29,6 +29,7 @@ from .writer import Transaction
 
 __all__ = [
     "AT_ONCE",
+    "NEWEST",
     "announce",
     "apply",
     "by_id",
@@ -51,6 +52,8 @@ __all__ = [
 
 AT_ONCE: Final = -policy.due_at_once(0)
 """How far back `policy.due_at_once` puts an instant."""
+NEWEST: Final = 2**63 - 1
+"""No task's number is as large."""
 
 # -- looking -----------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from perdure.domain.model import (
     Status,
     Task,
 )
+from perdure.domain.operating import Hastened, Listed, Listing, Tally, Which
 from perdure.domain.timeline import Inspection, Load
 from perdure.store import rows
 from perdure.store.base import Listener, Unsubscribe
@@ -213,6 +214,23 @@ class SQLiteStore:
 
     async def inspect(self, task_id: str) -> Inspection:
         return self._read_at_once(lambda reader: operators.inspect(reader, task_id))
+
+    async def browse(self, which: Which, after: int | None, limit: int) -> Listing:
+        if not is_plain(*rows.named_by(which)):
+            return Listing((), None)
+        return self._read(lambda reader: operators.browse(reader, which, after, limit, self._clock()))
+
+    async def named(self, prefix: str, most: int) -> tuple[Listed, ...]:
+        return self._read(lambda reader: operators.named(reader, prefix, most)) if prefix.isascii() else ()
+
+    async def tally(self, after: int | None, limit: int) -> Tally:
+        return self._read(lambda reader: operators.tally(reader, after, limit))
+
+    async def hasten(self, task_id: str) -> Hastened:
+        return await self._writer.submit(lambda tx: operators.hasten(tx, task_id, self._clock()))
+
+    async def discard(self, task_ids: Collection[str], *, tombstone_ms: int) -> int:
+        return await self._writer.submit(lambda tx: operators.discard(tx, task_ids, tombstone_ms, self._clock()))
 
     async def loads(self) -> tuple[Load, ...]:
         return self._read(lambda reader: operators.loads(reader, self._clock()))

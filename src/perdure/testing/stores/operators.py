@@ -6,6 +6,7 @@ from perdure.domain import timeline
 from perdure.domain.errors import TaskNotFound
 from perdure.domain.journal import EntryState, Journal, Waits
 from perdure.domain.model import Owner
+from perdure.domain.operating import Which
 from perdure.domain.timeline import KEPT, Event, EventKind, Inspection, Load, RunState
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
@@ -281,7 +282,7 @@ async def test_tasks_that_are_held_or_parked_are_unfinished_and_those_that_are_o
     assert await store.unfinished(owner, 100) == 2
 
 
-async def test_operators_change_nothing(store: Store, clock: VirtualClock, changes: Changes) -> None:
+async def test_looking_changes_nothing(store: Store, clock: VirtualClock, changes: Changes) -> None:
     claim = await running(store)
     await store.record(claim, external())
     await store.park(claim, sleep(1_000, "1"))
@@ -291,5 +292,8 @@ async def test_operators_change_nothing(store: Store, clock: VirtualClock, chang
     await store.loads()
     await store.backlog(10)
     await store.unfinished(claim.task.owner, 10)
+    await store.browse(Which(), None, 10)
+    await store.named("", 10)
+    await store.tally(None, 10)
     assert await store.inspect(claim.task.id) == before
     assert changes == []

@@ -40,6 +40,7 @@ SUBJECTS: Final = (
     "deadlines",
     "housekeeping",
     "operators",
+    "operating",
     "changes",
     "watching",
 )

@@ -1,0 +1,139 @@
+"""What operators do: stop tasks, hurry them or order them anew, and throw away what is over.
+
+Each is a verb of the store at a time, on one task or on a bounded number of them, while servers and workers go on.
+What a task has become meanwhile decides, not what it was when it was looked at.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Iterable
+from typing import Final
+
+from perdure.domain import ids
+from perdure.domain.errors import MalformedTaskId, TaskExpired, TaskNotFound, Unreadable
+from perdure.domain.model import NewTask, Status, Task
+from perdure.domain.operating import Hastened, Listed, Which
+from perdure.store.base import Store
+
+from .access import Refused, ask, listed_as, named, walk
+from .plain import Plain
+
+__all__ = ["cancel_all", "cancel_named", "count", "purge", "retry"]
+
+_BATCH: Final = 200
+"""Tasks that are deleted at once, as the janitor does."""
+_WHY_NOT: Final = {
+    Hastened.HELD: "a worker has it; cancel it, or wait until it comes back",
+    Hastened.READY: "it is due already, and waits for a worker",
+    Hastened.WAITING: "it waits for an answer or for work elsewhere",
+}
+
+
+def count(store: str, which: Which) -> int:
+    """How many tasks are meant."""
+
+    async def look(opened: Store) -> int:
+        return sum([len(tasks) async for tasks in walk(opened, which)])
+
+    return ask(store, look)
+
+
+# -- cancelling --------------------------------------------------------------------------------------------------------
+
+
+def cancel_named(store: str, texts: Iterable[str]) -> list[Plain]:
+    """Ask these tasks to stop; of each what came of it, or why it could not be asked."""
+
+    async def act(opened: Store) -> list[Plain]:
+        return [await _tried(text, _cancel_named(opened, text)) for text in texts]
+
+    return ask(store, act)
+
+
+def cancel_all(store: str, which: Which) -> list[Plain]:
+    """Ask all that are meant to stop; of each what came of it."""
+
+    async def act(opened: Store) -> list[Plain]:
+        return [await _tried(each.id, _cancel(opened, each)) async for tasks in walk(opened, which) for each in tasks]
+
+    return ask(store, act)
+
+
+async def _tried(name: str, cancel: Awaitable[Plain]) -> Plain:
+    """What came of it; one that can't be cancelled is no reason to leave the others alone."""
+    try:
+        return await cancel
+    except (MalformedTaskId, TaskNotFound, TaskExpired, Unreadable, Refused) as error:
+        return {"task": name, "outcome": "refused", "why": str(error)}
+
+
+async def _cancel_named(store: Store, text: str) -> Plain:
+    return await _cancel(store, await listed_as(store, text))
+
+
+async def _cancel(store: Store, task: Listed) -> Plain:
+    after = await store.request_cancel(task.owner, task.id)
+    return {"task": task.id, "outcome": _outcome(after), "status": after.status.value}
+
+
+def _outcome(task: Task) -> str:
+    if task.status is Status.CANCELLED:
+        return "cancelled"
+    return "over" if task.status.terminal else "asked"
+
+
+# -- retrying ----------------------------------------------------------------------------------------------------------
+
+
+def retry(store: str, text: str, *, max_attempts: int, timeout_ms: int | None) -> Plain:
+    """Make a run due that waits for a time; or order anew what is over, as a task of its own.
+
+    `max_attempts`, `timeout_ms`: of the new task. They belong to the run, which is gone with the end of the old one.
+
+    Raises:
+        SystemExit: neither can be done; one line says why.
+    """
+
+    async def hasten(opened: Store) -> tuple[str, Hastened]:
+        task_id = await named(opened, text)
+        return task_id, await opened.hasten(task_id)
+
+    task_id, done = ask(store, hasten)
+    if done is Hastened.OVER:
+        return ask(store, lambda opened: _anew(opened, task_id, max_attempts, timeout_ms), contents=True)
+    if done is not Hastened.DUE:
+        raise SystemExit(f"perdure: {ids.abbreviated(task_id)} is left as it is: {_WHY_NOT[done]}")
+    return {"task": task_id, "outcome": "due", "new": None}
+
+
+async def _anew(store: Store, task_id: str, max_attempts: int, timeout_ms: int | None) -> Plain:
+    found = await store.inspect(task_id)
+    new = NewTask(
+        ids.mint(secrets.token_bytes),
+        found.task.owner,
+        found.operation,
+        ttl_ms=found.task.ttl_ms,
+        keep_ms=found.task.keep_ms,
+        poll_ms=found.task.poll_ms,
+        max_attempts=max_attempts,
+        timeout_ms=timeout_ms,
+    )
+    return {"task": task_id, "outcome": "new", "new": (await store.create(new)).id}
+
+
+# -- purging -----------------------------------------------------------------------------------------------------------
+
+
+def purge(store: str, which: Which, tombstone_ms: int) -> int:
+    """Delete the tasks that are meant, as far as they are over; how many."""
+
+    async def act(opened: Store) -> int:
+        purged = 0
+        async for tasks in walk(opened, which):
+            for start in range(0, len(tasks), _BATCH):
+                batch = [each.id for each in tasks[start : start + _BATCH]]
+                purged += await opened.discard(batch, tombstone_ms=tombstone_ms)
+        return purged
+
+    return ask(store, act)

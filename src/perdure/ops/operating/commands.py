@@ -1,0 +1,187 @@
+"""`perdure tasks …`: what is typed and what is printed; what is done is done elsewhere.
+
+A command ends with 0 if it did what it was told, with 1 if something was refused or not found, with 2 if it was not
+understood. It asks before it touches tasks that were not named one by one, unless it is told `--yes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from perdure.domain.operating import Which
+from perdure.ops import options
+
+from . import acting, filters, looking, words
+from .plain import Plain
+from .tables import printable
+
+__all__ = ["show", "tasks"]
+
+CommandT = TypeVar("CommandT", bound=Callable[..., None])
+
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_contents = click.option(
+    "--contents", "with_contents", is_flag=True, help="With what it is about; needs the keys of a store that is sealed."
+)
+
+
+def _on_a_store(command: CommandT) -> CommandT:
+    """The options that all of them have."""
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+    return options.named_store(as_json(command))
+
+
+def show(found: Plain, say: Callable[[Plain], Iterable[str]] | None) -> None:
+    """Print what was found: in words, or as JSON if `say` is None. Nothing that a terminal would obey gets there."""
+    if say is None:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        click.echo("\n".join(map(printable, say(found))))
+
+
+@click.group()
+def tasks() -> None:
+    """See and handle the tasks on a store, whoever owns them, while servers and workers go on.
+
+    Tasks are named by their ids, or by as much of one as logs show.
+    """
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+@tasks.command("ls")
+@filters.filtered
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many at most.")
+@_on_a_store
+def list_(store: str, as_json: bool, limit: int, **given: Any) -> None:
+    """List tasks, the newest first, without their contents."""
+    show(looking.listing(store, filters.which(**given), limit), None if as_json else words.say_list)
+
+
+@tasks.command("show")
+@click.argument("task_id", metavar="TASK_ID")
+@_contents
+@_on_a_store
+def show_one(task_id: str, store: str, as_json: bool, with_contents: bool) -> None:
+    """Show how far one task is: its run, its steps, its questions, what happened to it."""
+    found = looking.show(store, task_id, with_contents=with_contents)
+    show(found, None if as_json else words.say_inspection)
+
+
+@tasks.command()
+@_on_a_store
+def stats(store: str, as_json: bool) -> None:
+    """Count the tasks of each tool by status, and what waits there. Looks at all of them."""
+    show(looking.stats(store), None if as_json else words.say_stats)
+
+
+@tasks.command()
+@filters.filtered
+@_contents
+@options.named_store
+@click.pass_context
+def export(context: click.Context, store: str, with_contents: bool, **given: Any) -> None:
+    """Print tasks as JSON, one a line, the newest first; all of them, or those that are meant."""
+    which = filters.which(**given)
+    unreadable = looking.export(store, which, lambda each: click.echo(json.dumps(each)), with_contents=with_contents)
+    if unreadable:
+        click.echo(f"perdure: tasks that can't be read: {unreadable}", err=True)
+        context.exit(1)
+
+
+# -- handling ----------------------------------------------------------------------------------------------------------
+
+
+@tasks.command()
+@click.argument("task_ids", metavar="[TASK_ID]...", nargs=-1)
+@filters.filtered
+@_yes
+@_on_a_store
+@click.pass_context
+def cancel(
+    context: click.Context, task_ids: tuple[str, ...], store: str, as_json: bool, yes: bool, **given: Any
+) -> None:
+    """Ask tasks to stop: those that are named, or all unfinished ones that have something in common.
+
+    What nobody runs is cancelled at once. A worker that has it is told, and what its code then does decides.
+    """
+    if task_ids:
+        _nothing_else(given)
+        done = acting.cancel_named(store, task_ids)
+    else:
+        which = _meant(given, filters.UNFINISHED)
+        _agreed(store, which, "Ask {} to stop?", yes=yes)
+        done = acting.cancel_all(store, which)
+    show({"tasks": done}, None if as_json else words.say_cancelled)
+    if any(each["outcome"] in ("refused", "over") for each in done):
+        context.exit(1)
+
+
+@tasks.command()
+@click.argument("task_id", metavar="TASK_ID")
+@click.option(
+    "--max-attempts", type=click.IntRange(1), default=10, show_default=True, help="Deaths of workers until it fails."
+)
+@click.option("--timeout", callback=filters.span, metavar="SPAN", help="Bound of each run. None by default.")
+@_on_a_store
+def retry(task_id: str, store: str, as_json: bool, max_attempts: int, timeout: int | None) -> None:
+    """Do not wait any longer: make a run due that waits for a time, or order anew what is over.
+
+    What is over stays over: the new task has an id of its own, the same owner, tool, arguments and ttl, and the
+    MAX-ATTEMPTS and TIMEOUT that are given here, since the old one's are not kept. It needs the keys of a store that is
+    sealed.
+    """
+    done = acting.retry(store, task_id, max_attempts=max_attempts, timeout_ms=timeout)
+    show(done, None if as_json else words.say_retried)
+
+
+@tasks.command()
+@filters.filtered
+@click.option("--dry-run", is_flag=True, help="Change nothing; say how many there are.")
+@click.option(
+    "--tombstone",
+    callback=filters.span,
+    metavar="SPAN",
+    default="1d",
+    show_default=True,
+    help="How long their owners hear that they expired, rather than that there is no such task.",
+)
+@_yes
+@_on_a_store
+def purge(store: str, as_json: bool, dry_run: bool, tombstone: int, yes: bool, **given: Any) -> None:
+    """Delete tasks that are over, whatever their ttl. Their results are gone for their clients too."""
+    which = _meant(given, filters.FINISHED)
+    if dry_run:
+        show({"purged": 0, "would_purge": acting.count(store, which)}, None if as_json else words.say_purged)
+        return
+    _agreed(store, which, "Delete {} for good?", yes=yes)
+    purged = acting.purge(store, which, tombstone)
+    show({"purged": purged}, None if as_json else words.say_purged)
+
+
+def _nothing_else(given: dict[str, Any]) -> None:
+    if _says_anything(given):
+        raise click.UsageError("Say TASK_IDs, or what tasks have in common; not both.")
+
+
+def _says_anything(given: dict[str, Any]) -> bool:
+    return any(value not in (None, ()) for value in given.values())
+
+
+def _meant(given: dict[str, Any], among: filters.Statuses) -> Which:
+    """Which tasks are meant. Nobody means all of them by saying nothing."""
+    if not _says_anything(given):
+        group = "unfinished" if among is filters.UNFINISHED else "finished"
+        raise click.UsageError(f"Say which: all of them are --status {group}.")
+    return filters.which(**given, among=among)
+
+
+def _agreed(store: str, which: Which, question: str, *, yes: bool) -> None:
+    if not yes:
+        count = acting.count(store, which)
+        click.confirm(question.format(f"{count} task{'' if count == 1 else 's'}"), abort=True, err=True)
