@@ -190,6 +190,19 @@ def test_a_start_with_others_is_refused_and_the_key_is_named(held: Codec) -> Non
         check(sample(params(CLEAR), params(OLDER)), held, "tasks.db")
 
 
+def test_a_start_without_a_key_that_is_known_to_be_lost_is_let_pass_and_no_other() -> None:
+    for ring in (KeyRing(NEW, "old:lost"), KeyRing("clear", "old:lost")):
+        check(sample(params(OLDER)), codec_for(ring), "tasks.db")
+    with pytest.raises(StoreUnusable, match=r"under the key 'old'.* if it is lost for good, put old:lost there"):
+        check(sample(params(OLDER)), codec_for(KeyRing(NEW, "older:lost")), "tasks.db")
+
+
+def test_whoever_is_lenient_may_lack_any_key_but_has_no_other_of_its_name() -> None:
+    check(sample(params(OLDER)), codec_for(KeyRing(NEW), lenient=True), "tasks.db")
+    with pytest.raises(StoreUnusable, match="or another one goes by its id"):
+        check(sample(params(OLDER)), codec_for(KeyRing(OTHER), lenient=True), "tasks.db")
+
+
 def test_one_value_that_was_changed_keeps_nobody_from_starting() -> None:
     changed = OLDER.encode({"a": 1}, BOB, ID, "params")
     check(sample(changed, params(OLDER)), OLDER, "tasks.db")

@@ -23,16 +23,18 @@ _POSTGRES = ("postgresql:", "postgres:")
 _SCHEME = re.compile(r"\w*://")
 
 
-def open_store(url: str, clock: Clock | None = None, *, keys: KeyRing | None = None, blind: bool = False) -> Store:
+def open_store(
+    url: str, clock: Clock | None = None, *, keys: KeyRing | None = None, blind: bool = False, lenient: bool = False
+) -> Store:
     """The store that `url` names, not opened yet. `clock` takes the place of the machine's.
 
     `keys`: what its values are sealed under. `blind`: what is sealed is passed over, for whoever only looks how tasks
-    stand.
+    stand. `lenient`: it is opened though keys are lacking, for whoever only looks, or says what can't be read.
 
     Raises:
         StoreUnusable: no store goes by such a URL.
     """
-    codec = BLIND if blind else codec_for(keys)
+    codec = BLIND if blind else codec_for(keys, lenient=lenient)
     if url.startswith(_SQLITE):
         return SQLiteStore(url, clock, codec=codec)
     if url.startswith(_POSTGRES):

@@ -136,7 +136,8 @@ class Renewed:
             for text in (self.id, self.owner.tenant, self.owner.principal, key, *self.values):
                 sound(str(text))
         except UNREADABLE as error:
-            self.unreadable += (f"a row of task {ids.abbreviated(mended(self.id))}: {type(error).__name__}",)
+            shown = ids.abbreviated(mended(self.id))
+            self.unreadable += (f"a row of task {shown} was damaged: {type(error).__name__}",)
             return True
         return False
 
@@ -155,6 +156,6 @@ class Renewed:
         try:
             self.values[at] = renew(before, self.owner, self.id, *what)
         except Unreadable as error:
-            self.unreadable += (f"{' '.join(what)} of task {ids.abbreviated(self.id)}: {error}",)
+            self.unreadable += (error.of(f"{' '.join(what)} of task {ids.abbreviated(self.id)}"),)
         else:
             self.count += self.values[at] != before

@@ -192,6 +192,10 @@ class Codec:
     def _opened(self, text: str, owner: Owner, id: str, *what: str) -> str:
         raise Unreadable(key_id_of(text), "can't be opened, since this process has no keys")
 
+    def goes_without(self, key_id: str) -> bool:
+        """Whether it is known, and meant, that there is no such key here."""
+        return False
+
     # -- resealing -----------------------------------------------------------------------------------------------------
 
     def resealed(self, text: str, owner: Owner, id: str, *what: str) -> str:
@@ -216,13 +220,14 @@ class Codec:
 
 
 class _Sealing(Codec):
-    """Values sealed under a ring's first key."""
+    """Values sealed under a ring's first key. `lenient`: it may lack any key, and not only those that are lost."""
 
-    __slots__ = ("_fresh", "ring")
+    __slots__ = ("_fresh", "_lenient", "ring")
 
-    def __init__(self, ring: KeyRing) -> None:
+    def __init__(self, ring: KeyRing, *, lenient: bool = False) -> None:
         super().__init__()
         self.ring = ring
+        self._lenient = lenient
         self._fresh = None if ring.sealing is None else f"{MARK}{ring.sealing}."
 
     def encode(self, value: JSON, owner: Owner, id: str, *what: str) -> str:
@@ -246,6 +251,9 @@ class _Sealing(Codec):
 
     def _opened(self, text: str, owner: Owner, id: str, *what: str) -> str:
         return self.ring.open(text, _bound(owner, id, *what))
+
+    def goes_without(self, key_id: str) -> bool:
+        return key_id in self.ring.lost or (self._lenient and key_id not in self.ring.ids)
 
     def _is_fresh(self, text: str) -> bool:
         return self._fresh is not None and text.startswith(self._fresh)
@@ -278,9 +286,13 @@ BLIND: Final = _Blind()
 """Opens nothing and minds nothing. Not to write with."""
 
 
-def codec_for(keys: KeyRing | None) -> Codec:
-    """What a store passes its values through, given the keys that its user has."""
-    return CLEAR if keys is None else _Sealing(keys)
+def codec_for(keys: KeyRing | None, *, lenient: bool = False) -> Codec:
+    """What a store passes its values through, given the keys that its user has.
+
+    `lenient`: the store is opened though it has tasks under keys that are not among them, for whoever says what those
+    are.
+    """
+    return CLEAR if keys is None else _Sealing(keys, lenient=lenient)
 
 
 def _bound(owner: Owner, id: str, *what: str) -> bytes:
@@ -303,7 +315,8 @@ def check(sample: Iterable[Any], held: Codec, shown: str) -> None:
 
     `sample`: id, tenant, principal, params of the oldest and the newest tasks. A single value that does not open is
     none of the start's business; but a key that opens nothing that was sealed under its id is another key, and what it
-    sealed would not be readable for anybody else.
+    sealed would not be readable for anybody else. A key that is lost is missed by whoever says so (`KeyRing`), and the
+    store is opened: what it sealed is as good as damaged.
 
     Raises:
         StoreUnusable: they are not.
@@ -322,8 +335,10 @@ def check(sample: Iterable[Any], held: Codec, shown: str) -> None:
                 opened.add(key_id)
             except Unreadable as error:
                 errors[key_id] = error
-    for key_id in errors.keys() - opened:
-        raise StoreUnusable(
-            f"{shown} has tasks that were sealed under the key {key_id!r}, and it is not among the keys here, or "
-            "another one goes by its id: put it into PERDURE_KEYS, or Tasks(keys=…)"
-        )
+    for key_id in sorted(errors.keys() - opened):
+        if not held.goes_without(key_id):
+            raise StoreUnusable(
+                f"{shown} has tasks that were sealed under the key {key_id!r}, and it is not among the keys here, or "
+                "another one goes by its id: put it into PERDURE_KEYS, or Tasks(keys=…); if it is lost for good, put "
+                f"{key_id}:lost there, and those tasks stay unread"
+            )
