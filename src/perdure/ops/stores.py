@@ -11,12 +11,21 @@ from perdure.store.clock import Clock
 from perdure.store.keys import KeyRing
 from perdure.store.memory import MemoryStore
 from perdure.store.migrate import Upgrade
-from perdure.store.sealing import BLIND, codec_for
-from perdure.store.sqlite import SQLiteStore
+from perdure.store.sealing import BLIND, Codec, codec_for, verifying
+from perdure.store.sqlite import SQLiteStore, resealing
 from perdure.store.sqlite.schema import path_of
 from perdure.store.sqlite.upgrade import SQLiteUpgrade
 
-__all__ = ["described", "named_store", "open_store", "require", "spans_machines", "upgrade_of"]
+__all__ = [
+    "described",
+    "named_store",
+    "open_store",
+    "open_to_verify",
+    "require",
+    "scrub",
+    "spans_machines",
+    "upgrade_of",
+]
 
 _SQLITE = "sqlite:"
 _POSTGRES = ("postgresql:", "postgres:")
@@ -29,12 +38,20 @@ def open_store(
     """The store that `url` names, not opened yet. `clock` takes the place of the machine's.
 
     `keys`: what its values are sealed under. `blind`: what is sealed is passed over, for whoever only looks how tasks
-    stand. `lenient`: it is opened though keys are lacking, for whoever only looks, or says what can't be read.
+    stand. `lenient`: it is opened though keys are lacking, for whoever looks how far they go.
 
     Raises:
         StoreUnusable: no store goes by such a URL.
     """
-    codec = BLIND if blind else codec_for(keys, lenient=lenient)
+    return _with(BLIND if blind else codec_for(keys, lenient=lenient), url, clock)
+
+
+def open_to_verify(url: str, keys: KeyRing) -> Store:
+    """The same, whose `reseal` opens everything and changes nothing."""
+    return _with(verifying(keys), url, None)
+
+
+def _with(codec: Codec, url: str, clock: Clock | None) -> Store:
     if url.startswith(_SQLITE):
         return SQLiteStore(url, clock, codec=codec)
     if url.startswith(_POSTGRES):
@@ -103,6 +120,20 @@ def require(url: str) -> None:
     """
     if url.startswith(_SQLITE) and not (path := path_of(url)).exists():
         raise StoreUnusable(f"there is no file {path}")
+
+
+def scrub(url: str) -> str | None:
+    """Have values as they were stored before be gone, beside whoever uses the store; what may be left, in words.
+
+    Raises:
+        StoreUnusable: the file can't be used.
+    """
+    if url.startswith(_SQLITE):
+        return resealing.scrub(path_of(url))
+    return (
+        "values as they were stored before may be left in the files of the tables until a VACUUM FULL, and in the "
+        "write-ahead log"
+    )
 
 
 def spans_machines(url: str) -> bool:

@@ -27,7 +27,7 @@ from . import codec
 from .codec import UNREADABLE, mended, plain, sound
 from .keys import MARK, KeyRing, key_id_of
 
-__all__ = ["BLIND", "CLEAR", "NOTES", "SEALED", "Codec", "Unopened", "check", "codec_for"]
+__all__ = ["BLIND", "CLEAR", "NOTES", "SEALED", "Codec", "Unopened", "check", "codec_for", "verifying"]
 
 logger = logging.getLogger("perdure.store")
 
@@ -259,6 +259,23 @@ class _Sealing(Codec):
         return self._fresh is not None and text.startswith(self._fresh)
 
 
+class _Verifying(_Sealing):
+    """For whoever walks through a store to see whether everything opens (`reseal`): nothing is stored anew."""
+
+    __slots__ = ()
+
+    def resealed(self, text: str, owner: Owner, id: str, *what: str) -> str:
+        try:
+            codec.decode(self.unsealed(text, owner, id, *what))
+        except UNREADABLE as error:
+            raise Unreadable(None, f"was damaged: {type(error).__name__}") from error
+        return text
+
+    def resealed_words(self, text: str, owner: Owner, id: str, *what: str) -> str:
+        self.unsealed(text, owner, id, *what)
+        return text
+
+
 class _Blind(Codec):
     """For whoever asks how tasks stand and needs nothing that is in them: what can't be read is passed over."""
 
@@ -284,6 +301,11 @@ CLEAR: Final = Codec()
 """Without keys."""
 BLIND: Final = _Blind()
 """Opens nothing and minds nothing. Not to write with."""
+
+
+def verifying(keys: KeyRing) -> Codec:
+    """With it, `reseal` opens everything, names what does not open, and changes nothing."""
+    return _Verifying(keys, lenient=True)
 
 
 def codec_for(keys: KeyRing | None, *, lenient: bool = False) -> Codec:
