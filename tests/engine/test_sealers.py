@@ -10,7 +10,7 @@ import pytest
 from perdure.domain.model import JSON, Session
 from perdure.engine import lease, sealers
 from perdure.engine.runtime import Options, Runtime
-from perdure.engine.sealers import Company, Sealing, about, at_work, described, process_of, sealing_of
+from perdure.engine.sealers import Company, Sealing, about, at_work, described, process_of, sealing_of, summary
 from perdure.store.base import Store
 from tests.engine.rigged import Rigged
 from tests.support import eventually
@@ -46,6 +46,19 @@ def test_who_may_still_write_is_at_work_and_who_is_surely_dead_is_not() -> None:
     dead = Session("s", 0, {**HERE, "started": 1})
     sessions = [(elsewhere, False), (elsewhere, True), (here, False), (here, True), (dead, False), (dead, True)]
     assert at_work(sessions) == (elsewhere, here, here)
+
+
+def test_an_operator_is_told_of_those_that_differ_and_else_in_one_line() -> None:
+    assert [*summary([("new", "a:1"), ("new", "b:2")])] == [
+        "what is in tasks is sealed under the key 'new' by every worker"
+    ]
+    assert [*summary([(False, "a:1")])] == ["what is in tasks is stored in the clear by every worker"]
+    assert [*summary([("new", "a:1"), (False, "b:2"), ("new", "c:3"), (None, "d:4")])] == [
+        "what is in tasks is sealed under the key 'new' by a:1, c:3",
+        "what is in tasks is stored in the clear by b:2",
+        "what is in tasks is stored in a way that is not known by d:4",
+    ]
+    assert [*summary([])] == [*summary([(None, "a:1")])] == []
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------

@@ -225,6 +225,29 @@ def test_a_task_is_shown_without_any_key(url: str) -> None:
     printed("status", "--store", url)
 
 
+@pytest.mark.parametrize("keys", [None, NEW, "clear", f"{NEW},old:lost"])
+def test_who_works_on_a_store_is_shown_with_whatever_keys_there_are_and_under_which_they_seal(
+    url: str, environment: pytest.MonkeyPatch, keys: str | None
+) -> None:
+    async def hired(store: Store) -> str:
+        await store.create(new_task())
+        for pid, sealing in enumerate(("old", False, "\x1b[2J")):
+            await store.open_session(600_000, {"host": "db1", "pid": pid, "sealing": sealing})
+        return ""
+
+    filled(url, hired, KeyRing(OLD))
+    if keys is not None:
+        environment.setenv("PERDURE_KEYS", keys)
+    said = printed("status", "--store", url).splitlines()
+    assert {
+        "what is in tasks is sealed under the key 'old' by db1:0",
+        "what is in tasks is stored in the clear by db1:1",
+        r"what is in tasks is sealed under the key '\x1b[2J' by db1:2",
+    } <= {*said}
+    found = json.loads(printed("status", "--store", url, "--json"))
+    assert {each["pid"]: each["sealing"] for each in found["workers"]} == {0: "old", 1: False, 2: "\x1b[2J"}
+
+
 def test_with_its_keys_it_is_shown_as_ever(url: str, environment: pytest.MonkeyPatch) -> None:
     task_id = filled(url, in_the_middle, KeyRing(OLD))
     environment.setenv("PERDURE_KEYS", OLD)

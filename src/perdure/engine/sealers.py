@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from perdure.domain.errors import StoreUnavailable
@@ -20,7 +20,7 @@ from perdure.store.base import Workers
 
 from . import lease
 
-__all__ = ["Company", "Sealing", "about", "at_work", "described", "process_of", "sealing_of"]
+__all__ = ["Company", "Sealing", "about", "at_work", "described", "process_of", "sealing_of", "summary"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,18 @@ def described(sealing: Sealing) -> str:
     if sealing is None:
         return "stored in a way that is not known"
     return f"sealed under the key {sealing!r}" if isinstance(sealing, str) else "stored in the clear"
+
+
+def summary(workers: Iterable[tuple[Sealing, str]]) -> Iterator[str]:
+    """The lines about how these store values, each with the name of its process; none if nothing is known."""
+    by = dict[Sealing, list[str]]()
+    for sealing, process in workers:
+        by.setdefault(sealing, []).append(process)
+    for sealing, processes in by.items():
+        if len(by) > 1:
+            yield f"what is in tasks is {described(sealing)} by {', '.join(processes)}"
+        elif sealing is not None:
+            yield f"what is in tasks is {described(sealing)} by every worker"
 
 
 def process_of(session: Session) -> str:

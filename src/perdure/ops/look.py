@@ -21,7 +21,7 @@ from perdure.domain.lifecycle import INTERNAL_ERROR
 from perdure.domain.model import Failure, InputRequest, InputState, Session, Status, Task
 from perdure.domain.policy import is_timer
 from perdure.domain.timeline import EventKind, Inspection, Load, RunState
-from perdure.engine import lease, unclaimed
+from perdure.engine import lease, sealers, unclaimed
 from perdure.store.base import Store
 from perdure.store.sealing import SEALED
 
@@ -131,6 +131,7 @@ def _worker(session: Session, lapsed: bool) -> Plain:
         "state": "gone" if lease.gone(session.info) else "lapsed" if lapsed else "alive",
         "lease_until": session.expires_at,
         "handlers": sorted(unclaimed.handlers_of(session)),
+        "sealing": sealers.sealing_of(session),
     }
 
 
@@ -257,6 +258,8 @@ def say_status(found: Plain) -> Iterator[str]:
     yield from _table(("handler", "ready", "held", "waiting", "oldest ready"), rows, empty="no open task")
     for handler in found["unclaimable"]:
         yield f"unclaimable: no worker has {handler}"
+    live = ((each["sealing"], f"{each['host']}:{each['pid']}") for each in found["workers"] if each["state"] == "alive")
+    yield from map(_printable, sealers.summary(live))
 
 
 def say_inspection(found: Plain) -> Iterator[str]:

@@ -24,6 +24,7 @@ from perdure.domain.model import JSON, JSONObject, Owner
 from perdure.domain.timeline import EventKind
 
 from . import codec
+from .base import PUT_OFF
 from .codec import UNREADABLE, mended, plain, sound
 from .keys import MARK, KeyRing, key_id_of
 
@@ -174,12 +175,16 @@ class Codec:
         self._say(logging.CRITICAL, found, id, *what)
         return found
 
-    def _say(self, level: int, error: Unreadable, id: str, *what: str) -> None:
+    def _say(self, level: int, error: Unreadable | str, id: str, *what: str) -> None:
         """Once of each value, for as many as anybody would read."""
         value = (id, *what)
         if value not in self._said and len(self._said) < _SAID:
             self._said.add(value)
             logger.log(level, "%s of task %s: %s", mended(" ".join(what)), mended(ids.abbreviated(id)), error)
+
+    def put_off(self, id: str) -> None:
+        """Say, once of each task, that its run is put off, since it can't be read here."""
+        self._say(logging.WARNING, f"put off for {PUT_OFF // 1000} s at a time, until it can be read", id, "run")
 
     def unsealed(self, text: str, owner: Owner, id: str, *what: str) -> str:
         """The text that was sealed as `text`, or that itself if it was not; nothing is said in the log.
