@@ -12,7 +12,7 @@ from perdure.domain.model import JSON, Owner
 from perdure.domain.timeline import EventKind
 from perdure.store import codec
 from perdure.store.keys import MARK, KeyRing
-from perdure.store.sealing import BLIND, CLEAR, SEALED, Codec, Unopened, check, codec_for
+from perdure.store.sealing import BLIND, CLEAR, SEALED, Codec, Unopened, check, codec_for, verifying
 from tests.store.sealed import NEW, OLD, OTHER
 from tests.store.support import ADA, BOB, ELSEWHERE
 
@@ -170,6 +170,24 @@ def sample(*stored: str) -> list[tuple[str, str, str, str]]:
 
 def params(held: Codec) -> str:
     return held.encode({"a": 1}, ADA, ID, "params")
+
+
+def test_who_verifies_opens_everything_and_stores_nothing_anew() -> None:
+    held = verifying(KeyRing(NEW, OLD))
+    for by in (CLEAR, OLDER, NEWER):
+        for text in (by.encode({"a": 1}, ADA, ID, "params"), by.encode("~words", ADA, ID, "params")):
+            assert held.resealed(text, ADA, ID, "params") == text
+        words = by.encode_words("~words", ADA, ID, "digest")
+        assert held.resealed_words(words, ADA, ID, "digest") == words
+    for lacking in (verifying(KeyRing(NEW)), verifying(KeyRing("clear", "old:lost"))):
+        with pytest.raises(Unreadable):
+            lacking.resealed(OLDER.encode(1, ADA, ID, "params"), ADA, ID, "params")
+        with pytest.raises(Unreadable):
+            lacking.resealed_words(OLDER.encode_words("words", ADA, ID, "digest"), ADA, ID, "digest")
+    with pytest.raises(Unreadable, match="was damaged: JSONDecodeError"):
+        held.resealed("{", ADA, ID, "params")
+    with pytest.raises(Unreadable, match="does not open"):
+        held.resealed(NEWER.encode(1, BOB, ID, "params"), ADA, ID, "params")
 
 
 def test_a_start_with_the_right_keys_is_let_pass() -> None:
