@@ -261,4 +261,4 @@ def test_what_compose_and_its_image_name_is_there(compose: dict[str, Any]) -> No
     needed = {
         line.partition("=")[0] for line in (folder / "example.env").read_text().splitlines() if line[:1].isupper()
     }
-    assert needed == {"POSTGRES_PASSWORD", "REQUEST_STATE_KEY", "TOKENS"}
+    assert needed == {"POSTGRES_PASSWORD", "REQUEST_STATE_KEY", "TOKENS", "PERDURE_KEYS"}

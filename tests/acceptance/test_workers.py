@@ -7,7 +7,7 @@ from typing import Final
 
 from perdure import Tasks
 from tests.acceptance.support import Server, effect, effects, rows, signalled, store_url
-from tests.acceptance.workers import accepting, at_work, crew, serving, start_worker, working
+from tests.acceptance.workers import accepting, at_work, crew, greeting, serving, start_worker, working
 from tests.support import eventually
 from tests.wire import support as wire
 from tests.wire.support import Client
@@ -47,7 +47,7 @@ async def test_workers_run_the_tasks_of_a_server_that_runs_none_and_end_in_order
         async with serving(tmp_path) as (server, client):
             assert listens(server)
             assert not listens(one)
-            line, _ = one.output.read_text().split("\n", 1)
+            line = greeting(one)
             assert line.startswith(
                 f"perdure: working for fleet on {store_url(tmp_path)}, 1 at once: tools cancellable, "
             )
@@ -88,7 +88,7 @@ async def test_a_worker_serves_the_queues_that_it_is_told_to(tmp_path: Path) -> 
         async with working(tmp_path, "--queue", "slow=1") as worker:
             left = await client.start("short", {"label": "of the default queue"})
             await client.finish("slow", {"label": "of the slow one"})
-            assert worker.output.read_text().splitlines()[0].endswith(": tools slow; queues slow=1")
+            assert greeting(worker).endswith(": tools slow; queues slow=1")
         assert (await client.get(left)).result["status"] == "working"
         assert not effects(tmp_path, left)
 

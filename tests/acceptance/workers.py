@@ -56,6 +56,11 @@ async def at_work(folder: Path, worker: Server) -> Server:
     return worker
 
 
+def greeting(worker: Server) -> str:
+    """The line in which a worker says what it does."""
+    return next(line for line in worker.output.read_text().splitlines() if line.startswith(WORKING))
+
+
 @asynccontextmanager
 async def working(
     folder: Path, *options: str, app: str = APP, env: Mapping[str, str] | None = None

@@ -51,8 +51,13 @@ def test_the_keys_are_in_the_environment_or_in_a_file_that_it_names(tmp_path: Pa
         ring = keys.from_environment(environment)
         assert ring is not None
         assert ring.ids == ("new", "old")
-    for nothing in ({}, {"PERDURE_KEYS": ""}, {"PERDURE_KEYS": "", "PERDURE_KEYS_FILE": ""}):
-        assert keys.from_environment(nothing) is None
+    assert keys.from_environment({}) is None
+
+
+def test_in_the_clear_may_be_said_in_a_word() -> None:
+    ring = keys.from_environment({"PERDURE_KEYS": "clear"})
+    assert ring is not None
+    assert (ring.sealing, ring.ids) == (None, ())
 
 
 @pytest.mark.parametrize(
@@ -64,6 +69,10 @@ def test_the_keys_are_in_the_environment_or_in_a_file_that_it_names(tmp_path: Pa
         ({"PERDURE_KEYS_FILE": "/nowhere/keys"}, "PERDURE_KEYS_FILE: /nowhere/keys can't be read: No such file"),
         ({"PERDURE_KEYS_FILE": "{folder}"}, "PERDURE_KEYS_FILE: {folder} can't be read: Is a directory"),
         ({"PERDURE_KEYS_FILE": "{folder}/broken"}, "PERDURE_KEYS_FILE: {folder}/broken is no text"),
+        ({"PERDURE_KEYS": ""}, "PERDURE_KEYS is there and empty: put the keys into it, or the word `clear`"),
+        ({"PERDURE_KEYS_FILE": ""}, "PERDURE_KEYS_FILE is there and empty: name the file of the keys in it"),
+        ({"PERDURE_KEYS": " "}, "PERDURE_KEYS: there is no key"),
+        ({"PERDURE_KEYS": "", "PERDURE_KEYS_FILE": "x"}, "there are both PERDURE_KEYS and PERDURE_KEYS_FILE in the"),
         ({"PERDURE_KEYS": OLD, "PERDURE_KEYS_FILE": "x"}, "there are both PERDURE_KEYS and PERDURE_KEYS_FILE in the"),
     ],
 )
@@ -195,6 +204,14 @@ def test_a_store_of_ones_own_seals_by_itself() -> None:
         Tasks(MemoryStore()).configure(keys=KeyRing(OLD))
 
 
+@pytest.mark.parametrize("given", [OLD, [OLD], 7, b"x"])
+def test_what_is_no_ring_is_refused_in_a_line_that_says_what_is_and_shows_no_key(url: str, given: Any) -> None:
+    for use in (lambda: Tasks(url, keys=given), lambda: Tasks(url).configure(keys=given)):
+        with pytest.raises(ConfigurationError, match=r"^keys is a \w+: write KeyRing") as caught:
+            use()
+        assert MATERIAL[:8] not in repr(caught.value)
+
+
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +223,29 @@ def test_a_task_is_shown_without_any_key(url: str) -> None:
     assert [(each["kind"], each["detail"]) for each in found["timeline"]] == [("retry", "(sealed)")]
     assert "attempt failed: (sealed)" in printed("tasks", "show", task_id, "--store", url)
     printed("status", "--store", url)
+
+
+@pytest.mark.parametrize("keys", [None, NEW, "clear", f"{NEW},old:lost"])
+def test_who_works_on_a_store_is_shown_with_whatever_keys_there_are_and_under_which_they_seal(
+    url: str, environment: pytest.MonkeyPatch, keys: str | None
+) -> None:
+    async def hired(store: Store) -> str:
+        await store.create(new_task())
+        for pid, sealing in enumerate(("old", False, "\x1b[2J")):
+            await store.open_session(600_000, {"host": "db1", "pid": pid, "sealing": sealing})
+        return ""
+
+    filled(url, hired, KeyRing(OLD))
+    if keys is not None:
+        environment.setenv("PERDURE_KEYS", keys)
+    said = printed("status", "--store", url).splitlines()
+    assert {
+        "what is in tasks is sealed under the key 'old' by db1:0",
+        "what is in tasks is stored in the clear by db1:1",
+        r"what is in tasks is sealed under the key '\x1b[2J' by db1:2",
+    } <= {*said}
+    found = json.loads(printed("status", "--store", url, "--json"))
+    assert {each["pid"]: each["sealing"] for each in found["workers"]} == {0: "old", 1: False, 2: "\x1b[2J"}
 
 
 def test_with_its_keys_it_is_shown_as_ever(url: str, environment: pytest.MonkeyPatch) -> None:

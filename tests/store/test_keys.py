@@ -4,6 +4,7 @@ import contextlib
 import copy
 import pickle
 from base64 import b64decode, b64encode, urlsafe_b64encode
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -111,6 +112,27 @@ def test_a_new_key_is_one_and_another_each_time() -> None:
         new_key("a:b")
 
 
+def test_a_key_that_is_lost_opens_nothing_and_says_so() -> None:
+    for first in (NEW, "clear"):
+        ring = KeyRing(first, "old:lost")
+        assert ring.lost == {"old"}
+        assert "old" not in ring.ids
+        with pytest.raises(Unreadable, match="under the key 'old' can't be opened, since that key is lost"):
+            ring.open(KeyRing(OLD).seal("text", BOUND), BOUND)
+
+
+def test_the_word_clear_alone_is_a_ring_that_seals_and_opens_nothing() -> None:
+    ring = KeyRing("clear")
+    assert (ring.sealing, ring.ids, ring.seal("text", BOUND)) == (None, (), "text")
+    with pytest.raises(Unreadable):
+        ring.open(KeyRing(OLD).seal("text", BOUND), BOUND)
+
+
+def test_what_is_no_text_is_no_ring_either() -> None:
+    with pytest.raises(ConfigurationError, match="the keys are a NoneType"):
+        KeyRing.parse(cast("str", None))
+
+
 # -- what is none, and what is said of it ------------------------------------------------------------------------------
 
 
@@ -118,7 +140,9 @@ def test_a_new_key_is_one_and_another_each_time() -> None:
     ("keys", "said"),
     [
         ((), "there is no key"),
-        (("clear",), "there is no key"),
+        (("k:lost", OLD), "the first key is to seal, and 'k' is lost"),
+        ((OLD, "old:lost"), "the key 'old' is there twice"),
+        ((7,), "key number 1 is none: write texts, not a int"),
         ((SECRET,), "key number 1 is none: write ID:KEY"),
         ((OLD, SECRET), "key number 2 is none"),
         (("clear", OLD, SECRET), "key number 3 is none"),
@@ -134,7 +158,7 @@ def test_a_new_key_is_one_and_another_each_time() -> None:
         ((OLD, "clear"), "key number 2 is none"),
     ],
 )
-def test_what_is_no_ring_is_refused_without_a_word_of_any_key(keys: tuple[str, ...], said: str) -> None:
+def test_what_is_no_ring_is_refused_without_a_word_of_any_key(keys: tuple[Any, ...], said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         KeyRing(*keys)
     assert str(caught.value).startswith(said)
@@ -146,6 +170,8 @@ def test_a_ring_shows_the_ids_of_its_keys_and_nothing_else() -> None:
     ring = KeyRing(NEW, OLD)
     assert repr(ring) == str(ring) == "KeyRing('new', 'old')"
     assert repr(KeyRing("clear", OLD)) == "KeyRing('clear', 'old')"
+    assert repr(KeyRing("clear")) == "KeyRing('clear')"
+    assert repr(KeyRing(NEW, "b:lost", "a:lost")) == "KeyRing('new', 'a:lost', 'b:lost')"
     assert not hasattr(ring, "__dict__")
 
 

@@ -1,8 +1,10 @@
 """Sealing anew what is stored: after a change of keys, for the first time, and back; beside others who use it."""
 
 import asyncio
-from contextlib import AsyncExitStack
+import sqlite3
+from contextlib import AsyncExitStack, closing
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from perdure.domain.model import Completed, InputState, JSONObject
 from perdure.store.keys import MARK
 from perdure.store.postgres.url import parse
 from perdure.store.reseal import START, Mark, Page, Table
+from perdure.store.sqlite import resealing
 from tests.store.sealed import NEW, OLD, OTHER, Place, SealedStore, whole_pass
 from tests.store.support import (
     ADA,
@@ -191,6 +194,43 @@ async def test_what_the_database_had_in_the_clear_is_overwritten_in_a_file(place
     async with opened(place, clock, OLD) as store:
         await whole_pass(store)
     assert CANARY.encode() not in await place.everything()
+
+
+async def test_beside_others_it_is_once_the_log_was_moved_into_the_file(tmp_path: Path, clock: VirtualClock) -> None:
+    place = Place(f"sqlite:///{tmp_path / 'tasks.db'}")
+    assert place.file is not None
+    async with opened(place, clock) as beside:
+        await fill(beside)
+        await place.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        async with opened(place, clock, OLD) as store:
+            await whole_pass(store)
+        assert CANARY.encode() in await place.everything(), "the file itself is as it was"
+        assert resealing.scrub(place.file) is None
+        assert CANARY.encode() not in await place.everything()
+
+
+async def test_who_reads_the_file_just_now_is_in_the_way_of_that_and_it_is_said(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resealing, "_PATIENCE_MS", 0)
+    place = Place(f"sqlite:///{tmp_path / 'tasks.db'}")
+    assert place.file is not None
+    async with opened(place, clock) as plain:
+        await fill(plain)
+        await place.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        with closing(sqlite3.connect(place.file, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM task").fetchone()
+            async with opened(place, clock, OLD) as store:
+                await whole_pass(store)
+            said = resealing.scrub(place.file)
+            assert said is not None
+            assert said.startswith(
+                f"some process reads {place.file} just now, so values as they were stored before may"
+            )
+            assert CANARY.encode() in await place.everything()
+        assert resealing.scrub(place.file) is None
+        assert CANARY.encode() not in await place.everything()
 
 
 # -- beside others -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from perdure.domain import ids
 from perdure.domain.errors import IdempotencyKeyReused, StoreUnusable, Unreadable
 from perdure.domain.journal import Entry, EntryState
 from perdure.domain.model import Claim, Completed, Failed, Failure, JSONObject, Status
@@ -258,7 +259,11 @@ async def test_a_run_that_can_not_be_read_is_put_off_and_the_others_are_claimed(
     worker = await hire(store)
     claims = await worker.claim(10)
     assert [claim.task.id for claim in claims] == [task.id for task in tasks[1:]]
-    assert [record.levelno for record in caplog.records if "params of task" in record.getMessage()] == [logging.ERROR]
+    said = [(record.levelno, record.getMessage()) for record in caplog.records]
+    assert [level for level, line in said if line.startswith("params of task")] == [logging.ERROR]
+    shown = ids.abbreviated(tasks[0].id)
+    put_off = f"run of task {shown}: put off for {PUT_OFF // 1000} s at a time, until it can be read"
+    assert (logging.WARNING, put_off) in said
     clock.advance(PUT_OFF - 1)
     worker = await hire(store)
     assert await worker.claim(10) == ()
@@ -406,3 +411,25 @@ async def test_who_has_no_keys_lists_and_counts_all_the_same(
         assert {each.id for each in listing.tasks} == ids
         assert listing == await store.browse(Which(), None, 10)
         assert await blind.tally(None, 10) == await store.tally(None, 10)
+
+
+@pytest.mark.parametrize("keys", [(NEW, "old:lost"), ("clear", "old:lost")])
+async def test_tasks_whose_key_is_lost_come_to_their_end_and_are_in_nobody_s_way(
+    place: Place, clock: VirtualClock, keys: tuple[str, ...]
+) -> None:
+    async with opened(place, clock, OLD) as store:
+        over = await running(store, new_task(params=SAID, ttl_ms=200_000))
+        await store.finish(over, Completed(SAID))
+        lost = await store.create(new_task(params=SAID, ttl_ms=200_000))
+    async with opened(place, clock, *keys) as store:
+        other = await store.create(new_task(params=SAID))
+        with pytest.raises(Unreadable, match="since that key is lost"):
+            await store.get(ADA, over.task.id)
+        claims = await (await hire(store)).claim(10)
+        assert [claim.task.id for claim in claims] == [other.id]
+        clock.advance(200_001)
+        assert await store.expire(10) == 1
+        assert (await store.get(ADA, lost.id)).status is Status.FAILED
+        clock.advance(200_001)
+        assert await store.purge(10, linger_ms=0, tombstone_ms=0) == 2
+        assert [each for (each,) in await place.rows("SELECT id FROM perdure.task")] == [other.id]

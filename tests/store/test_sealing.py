@@ -12,7 +12,7 @@ from perdure.domain.model import JSON, Owner
 from perdure.domain.timeline import EventKind
 from perdure.store import codec
 from perdure.store.keys import MARK, KeyRing
-from perdure.store.sealing import BLIND, CLEAR, SEALED, Codec, Unopened, check, codec_for
+from perdure.store.sealing import BLIND, CLEAR, SEALED, Codec, Unopened, check, codec_for, verifying
 from tests.store.sealed import NEW, OLD, OTHER
 from tests.store.support import ADA, BOB, ELSEWHERE
 
@@ -172,6 +172,24 @@ def params(held: Codec) -> str:
     return held.encode({"a": 1}, ADA, ID, "params")
 
 
+def test_who_verifies_opens_everything_and_stores_nothing_anew() -> None:
+    held = verifying(KeyRing(NEW, OLD))
+    for by in (CLEAR, OLDER, NEWER):
+        for text in (by.encode({"a": 1}, ADA, ID, "params"), by.encode("~words", ADA, ID, "params")):
+            assert held.resealed(text, ADA, ID, "params") == text
+        words = by.encode_words("~words", ADA, ID, "digest")
+        assert held.resealed_words(words, ADA, ID, "digest") == words
+    for lacking in (verifying(KeyRing(NEW)), verifying(KeyRing("clear", "old:lost"))):
+        with pytest.raises(Unreadable):
+            lacking.resealed(OLDER.encode(1, ADA, ID, "params"), ADA, ID, "params")
+        with pytest.raises(Unreadable):
+            lacking.resealed_words(OLDER.encode_words("words", ADA, ID, "digest"), ADA, ID, "digest")
+    with pytest.raises(Unreadable, match="was damaged: JSONDecodeError"):
+        held.resealed("{", ADA, ID, "params")
+    with pytest.raises(Unreadable, match="does not open"):
+        held.resealed(NEWER.encode(1, BOB, ID, "params"), ADA, ID, "params")
+
+
 def test_a_start_with_the_right_keys_is_let_pass() -> None:
     for held, stored in [
         (CLEAR, [params(CLEAR)]),
@@ -188,6 +206,19 @@ def test_a_start_with_the_right_keys_is_let_pass() -> None:
 def test_a_start_with_others_is_refused_and_the_key_is_named(held: Codec) -> None:
     with pytest.raises(StoreUnusable, match=r"tasks\.db has tasks that were sealed under the key 'old', and it is not"):
         check(sample(params(CLEAR), params(OLDER)), held, "tasks.db")
+
+
+def test_a_start_without_a_key_that_is_known_to_be_lost_is_let_pass_and_no_other() -> None:
+    for ring in (KeyRing(NEW, "old:lost"), KeyRing("clear", "old:lost")):
+        check(sample(params(OLDER)), codec_for(ring), "tasks.db")
+    with pytest.raises(StoreUnusable, match=r"under the key 'old'.* if it is lost for good, put old:lost there"):
+        check(sample(params(OLDER)), codec_for(KeyRing(NEW, "older:lost")), "tasks.db")
+
+
+def test_whoever_is_lenient_may_lack_any_key_but_has_no_other_of_its_name() -> None:
+    check(sample(params(OLDER)), codec_for(KeyRing(NEW), lenient=True), "tasks.db")
+    with pytest.raises(StoreUnusable, match="or another one goes by its id"):
+        check(sample(params(OLDER)), codec_for(KeyRing(OTHER), lenient=True), "tasks.db")
 
 
 def test_one_value_that_was_changed_keeps_nobody_from_starting() -> None:

@@ -196,8 +196,14 @@ class Unreadable(PerdureError):
 
     def __init__(self, key_id: str | None, why: str) -> None:
         self.key_id = key_id
+        self.why = why
         under = "" if key_id is None else f" that was sealed under the key {key_id!r}"
         super().__init__(f"A stored value{under} {why}")
+
+    def of(self, value: str) -> str:
+        """The same in a line about the value that is named so."""
+        under = "" if self.key_id is None else f", sealed under the key {self.key_id!r},"
+        return f"{value}{under} {self.why}"
 
 
 class InvalidDuration(PerdureError, ValueError):

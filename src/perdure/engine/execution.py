@@ -160,7 +160,7 @@ class Execution:
 
     async def _put_off(self, error: Unreadable) -> None:
         """Leave it to whoever can read what is on record, or to a later time. It is no fault of the tool's."""
-        logger.error("task %s is put off: %s", self._known_as, error)
+        logger.error("task %s is put off for %d s: %s", self._known_as, PUT_OFF // 1000, error)
         await self._store.retry(self.claim, PUT_OFF, str(error))
 
     async def _write(self, outcome: Outcome | Again | None) -> None:

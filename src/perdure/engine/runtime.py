@@ -26,6 +26,7 @@ from .backlog import Backlog
 from .handler import Handlers
 from .janitor import Janitor
 from .pace import Pace
+from .sealers import Company, Sealing, about, described
 from .snapshots import Snapshots
 from .unclaimed import Watch
 from .wake import Hub
@@ -54,7 +55,8 @@ class Options:
     tenant, before another is refused; `owner_tasks`: how many unfinished ones an owner may have. `subscriptions` and
     `owner_subscriptions`: how many may be open, in all and of one owner; `subscribed_tasks`: of how many tasks
     together, one that several ask for counting as often. `polls`: how many the process should have to answer per
-    second; `owner_polls`: how many of one owner it answers.
+    second; `owner_polls`: how many of one owner it answers. `sealing`: under which key its store seals, which is said
+    to others.
     """
 
     worker: bool = True
@@ -69,6 +71,7 @@ class Options:
     polls: int | None = 1_000
     owner_polls: int | None = 1_000
     limits: Limits = field(default_factory=Limits)
+    sealing: Sealing = None
     lease_ms: int = 30_000
     grace_ms: int = 10_000
     cleanup_ms: int = 10_000
@@ -147,6 +150,9 @@ class Runtime:
             asyncio.create_task(_again_and_again("watch", Watch(self.store).keep_watch)),
             asyncio.create_task(_again_and_again("snapshots", self.snapshots.keep_up)),
         ]
+        if (sealing := self.options.sealing) is not None:
+            logger.info("what is in tasks is %s", described(sealing))
+            others.append(asyncio.create_task(_again_and_again("company", Company(self.store, sealing).keep_watch)))
         serving = asyncio.create_task(_again_and_again("worker", self._serve)) if self.options.worker else None
         try:
             yield
@@ -212,6 +218,7 @@ class Runtime:
             poll_ms=options.poll_ms,
             queues=options.queues,
             limits=options.limits,
+            about=about(options.sealing),
         )
 
     def _janitor(self) -> Janitor:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from perdure.domain import policy
 from perdure.domain.errors import LeaseLost, StoreUnavailable, TaskExpired, TaskNotFound, Unreadable
 from perdure.domain.limits import Limits
-from perdure.domain.model import JSON, Change, Claim, Task
+from perdure.domain.model import JSON, Change, Claim, JSONObject, Task
 from perdure.store.base import Store
 
 from . import lease, patience
@@ -42,7 +42,7 @@ class Worker:
     `queues`: as `demand.Planner`. `lease_ms`: how long after its last sign of life others may take over. `grace_ms`:
     how long tasks may go on at a shutdown before they are handed to others. `cleanup_ms`: how long the work of a task
     has for its end once it was told to stop. `poll_ms`: how often to look for work that nobody told of (other
-    processes' tasks, timers).
+    processes' tasks, timers). `about`: what the session says of the process besides where it lives and what it runs.
     """
 
     def __init__(
@@ -57,11 +57,13 @@ class Worker:
         cleanup_ms: int = 10_000,
         queues: Mapping[str, int | None] | None = None,
         limits: Limits | None = None,
+        about: Mapping[str, JSON] | None = None,
     ) -> None:
         self._store = store
         self._handlers = handlers
         self._planner = Planner(concurrency, queues)
         self._limits = limits or Limits()
+        self._about = about or {}
         self._lease_ms = lease_ms
         self._grace = grace_ms / 1000
         self._cleanup = cleanup_ms / 1000
@@ -126,7 +128,8 @@ class Worker:
 
     async def _begin_session(self) -> None:
         handlers: list[JSON] = [*self._planner.served(self._handlers)]
-        session = await self._store.open_session(self._lease_ms, {**lease.identity(), "handlers": handlers})
+        info: JSONObject = {**lease.identity(), "handlers": handlers, **self._about}
+        session = await self._store.open_session(self._lease_ms, info)
         self._session = session.id
 
     async def _keep_lease(self) -> None:

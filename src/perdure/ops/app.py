@@ -83,7 +83,7 @@ class Tasks(TasksExtension):
     Raises:
         InvalidDuration: a duration is unreadable, zero or negative.
         ConfigurationError: a number is none or below 1, `queues` names none, `tenant_claim` comes with an `identify` of
-            the server's own, or there are `keys` for a store of your own.
+            the server's own, or `keys` is no `KeyRing` or comes with a store of your own.
     """
 
     def __init__(
@@ -134,7 +134,8 @@ class Tasks(TasksExtension):
             tombstone_ms=milliseconds(tombstone, what="tombstone"),
         )
         identify = checks.identify(identify, tenant_claim)
-        self.assembly = Assembly(store, engine, identify=identify, allow_anonymous=allow_anonymous, keys=keys)
+        ring = checks.ring(keys)
+        self.assembly = Assembly(store, engine, identify=identify, allow_anonymous=allow_anonymous, keys=ring)
         """What this is made of, for the command line and the harness. Not for users: it may change any day."""
         super().__init__(
             self.assembly.runtime,
@@ -166,7 +167,8 @@ class Tasks(TasksExtension):
             StoreUnusable: the URL names no store.
             ConfigurationError: as the constructor.
         """
-        self.assembly.configure(store=store, worker=worker, concurrency=concurrency, queues=queues, keys=keys)
+        ring = checks.ring(keys)
+        self.assembly.configure(store=store, worker=worker, concurrency=concurrency, queues=queues, keys=ring)
 
     # -- the server ----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import ConfigurationError, StoreUnusable
 from perdure.engine.runtime import Options, Runtime
+from perdure.engine.sealers import Sealing
 from perdure.store.base import Store
 from perdure.store.keys import KeyRing
 from perdure.tools.catalog import Catalog
@@ -61,7 +62,7 @@ class Assembly:
         self.allow_anonymous = allow_anonymous
         self.catalog = Catalog()
         opened = stores.named_store(store, keys) if isinstance(store, str) else store
-        self.runtime = Runtime(opened, self.catalog.handlers, options)
+        self.runtime = Runtime(opened, self.catalog.handlers, replace(options, sealing=self._sealing()))
         self.attachment = Attachment(self.runtime, self.catalog, identify)
         _assembled.add(self)
 
@@ -100,6 +101,13 @@ class Assembly:
             raise ConfigurationError(_UNSEALED)
         self.runtime.store = stores.open_store(named, keys=keys)
         self.named, self.keys = named, keys
+        self.runtime.options = replace(self.options, sealing=self._sealing())
+
+    def _sealing(self) -> Sealing:
+        """Under which key values are sealed; a store that is an object does as it likes."""
+        if not isinstance(self.named, str):
+            return None
+        return False if self.keys is None or self.keys.sealing is None else self.keys.sealing
 
     def check_queues(self) -> None:
         """That each queue that is to be served has a tool.

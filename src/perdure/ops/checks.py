@@ -7,9 +7,10 @@ from typing import cast
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.limits import Limits
+from perdure.store.keys import KeyRing
 from perdure.wire.identity import Identify, by_token
 
-__all__ = ["Queues", "bound", "count", "identify", "limits", "queues"]
+__all__ = ["Queues", "bound", "count", "identify", "limits", "queues", "ring"]
 
 Queues = Mapping[str, int | None] | Collection[str]
 """Names of queues, or how many tasks of each one worker may run at once (None: as many as it runs in all)."""
@@ -86,3 +87,14 @@ def limits(value: object) -> Limits:
     if not isinstance(value, Limits | None):
         raise ConfigurationError(f"limits is {value!r}: write Limits(entries=…)")
     return value or Limits()
+
+
+def ring(value: object) -> KeyRing | None:
+    """The keys that were given, or None.
+
+    Raises:
+        ConfigurationError: `value` is something else. It may be the keys themselves, so it is not shown.
+    """
+    if not isinstance(value, KeyRing | None):
+        raise ConfigurationError(f"keys is a {type(value).__name__}: write KeyRing.parse(os.environ[…]), or KeyRing(…)")
+    return value

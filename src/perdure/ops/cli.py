@@ -89,18 +89,21 @@ def run_migrate(context: click.Context, url: str | None, store: str | None, chec
 @main.command("rekey")
 @click.argument("url", required=False)
 @click.option("--store", envvar=options.STORE, show_envvar=True, help="The same, as every other command has it.")
-@click.option("--new-key", is_flag=True, help="Touch no store; print a new key, to be put first into PERDURE_KEYS.")
+@click.option("--verify", is_flag=True, help="Change nothing; open everything, and exit with status 1 if that fails.")
+@click.option("--new-key", is_flag=True, help="Touch no store; print a new key, to be put last into PERDURE_KEYS.")
 @click.pass_context
-def run_rekey(context: click.Context, url: str | None, store: str | None, new_key: bool) -> None:
-    """Seal what is in the store at URL under the first of the keys, after which the others are needed no more.
+def run_rekey(context: click.Context, url: str | None, store: str | None, verify: bool, new_key: bool) -> None:
+    """Seal what is in the store at URL under the first of the keys, so that the others are needed no more.
 
     The keys are in the environment variable PERDURE_KEYS, or in the file that PERDURE_KEYS_FILE names. The users of the
     store may go on meanwhile; all of them must have the same first key by now. May be broken off and begun again.
     """
+    if new_key and verify:
+        raise click.UsageError("Say --new-key or --verify, not both.")
     if new_key:
         rekey.make_key()
     else:
-        rekey.run(_named(context, url, store))
+        (rekey.verify if verify else rekey.run)(_named(context, url, store))
 
 
 def _named(context: click.Context, url: str | None, store: str | None) -> str:

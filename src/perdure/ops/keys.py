@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from perdure.domain.errors import ConfigurationError
 from perdure.store.keys import KEYS, KEYS_FILE, KeyRing
@@ -26,14 +27,24 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> KeyRing | N
         ConfigurationError: it names two, or what it names is none; the message shows no part of a key.
     """
     text, file = environment.get(KEYS), environment.get(KEYS_FILE)
-    if text and file:
+    if text is not None and file is not None:
         raise ConfigurationError(f"there are both {KEYS} and {KEYS_FILE} in the environment: keep one of them")
-    if not text and not file:
+    if text is None and file is None:
         return None
+    name = KEYS if file is None else KEYS_FILE
+    if not (text or file):
+        # A secret that did not get here looks like this, and must not become a store in the clear.
+        raise ConfigurationError(f"{name} is there and empty: {_EMPTY[name]}, or take it out of the environment")
     try:
         return KeyRing.parse(text or _read(Path(file or "")))
     except ConfigurationError as error:
-        raise ConfigurationError(f"{KEYS if text else KEYS_FILE}: {error}") from None
+        raise ConfigurationError(f"{name}: {error}") from None
+
+
+_EMPTY: Final = {
+    KEYS: "put the keys into it, or the word `clear` to store what is in tasks in the clear",
+    KEYS_FILE: "name the file of the keys in it",
+}
 
 
 def _read(path: Path) -> str:

@@ -12,27 +12,46 @@ from perdure.store.clock import Clock
 from perdure.store.keys import KeyRing
 from perdure.store.memory import MemoryStore
 from perdure.store.migrate import Upgrade
-from perdure.store.sealing import BLIND, codec_for
-from perdure.store.sqlite import SQLiteStore, schema
+from perdure.store.sealing import BLIND, Codec, codec_for, verifying
+from perdure.store.sqlite import SQLiteStore, resealing, schema
 from perdure.store.sqlite.upgrade import SQLiteUpgrade
 
-__all__ = ["described", "named_store", "open_store", "require", "spans_machines", "upgrade_of"]
+__all__ = [
+    "described",
+    "named_store",
+    "open_store",
+    "open_to_verify",
+    "require",
+    "scrub",
+    "spans_machines",
+    "upgrade_of",
+]
 
 _SQLITE = "sqlite:"
 _POSTGRES = ("postgresql:", "postgres:")
 _SCHEME = re.compile(r"\w*://")
 
 
-def open_store(url: str, clock: Clock | None = None, *, keys: KeyRing | None = None, blind: bool = False) -> Store:
+def open_store(
+    url: str, clock: Clock | None = None, *, keys: KeyRing | None = None, blind: bool = False, lenient: bool = False
+) -> Store:
     """The store that `url` names, not opened yet. `clock` takes the place of the machine's.
 
     `keys`: what its values are sealed under. `blind`: what is sealed is passed over, for whoever only looks how tasks
-    stand.
+    stand. `lenient`: it is opened though keys are lacking, for whoever looks how far they go.
 
     Raises:
         StoreUnusable: no store goes by such a URL.
     """
-    codec = BLIND if blind else codec_for(keys)
+    return _with(BLIND if blind else codec_for(keys, lenient=lenient), url, clock)
+
+
+def open_to_verify(url: str, keys: KeyRing) -> Store:
+    """The same, whose `reseal` opens everything and changes nothing."""
+    return _with(verifying(keys), url, None)
+
+
+def _with(codec: Codec, url: str, clock: Clock | None) -> Store:
     if url.startswith(_SQLITE):
         return SQLiteStore(url, clock, codec=codec)
     if url.startswith(_POSTGRES):
@@ -112,6 +131,20 @@ def require(url: str) -> None:
             f"{path} has the schema of an older release: stop what still runs that one, then "
             f"perdure migrate {shlex.quote(url)}"
         )
+
+
+def scrub(url: str) -> str | None:
+    """Have values as they were stored before be gone, beside whoever uses the store; what may be left, in words.
+
+    Raises:
+        StoreUnusable: the file can't be used.
+    """
+    if url.startswith(_SQLITE):
+        return resealing.scrub(schema.path_of(url))
+    return (
+        "values as they were stored before may be left in the files of the tables until a VACUUM FULL, and in the "
+        "write-ahead log"
+    )
 
 
 def spans_machines(url: str) -> bool:

@@ -19,6 +19,7 @@ from perdure.domain.model import Owner
 from perdure.domain.timeline import EventKind
 
 from .codec import UNREADABLE, mended, sound
+from .keys import MARK
 from .sealing import NOTES, Codec
 
 __all__ = ["START", "Mark", "Page", "Resealing", "Table", "ends", "fitting", "renewed"]
@@ -51,13 +52,14 @@ class Page:
     """What one call did. `next`: where to go on, None at the end of a pass. `resealed`: how many values.
 
     `left`: how many were in use just now, and are for another pass. `unreadable`: the values that can't be opened, in
-    words.
+    words. `clear`: how many were found in the clear.
     """
 
     next: Mark | None
     resealed: int = 0
     left: int = 0
     unreadable: tuple[str, ...] = ()
+    clear: int = 0
 
 
 class Resealing(Protocol):
@@ -121,13 +123,14 @@ def renewed(table: Table, owner: Owner, id_: str, key: Any, values: Sequence[str
 
 @dataclass(slots=True)
 class Renewed:
-    """A row's values, of which `count` are new; and which can't be opened."""
+    """A row's values, of which `count` are new, and `clear` were in the clear; and which can't be opened."""
 
     owner: Owner
     id: str
     codec: Codec
     values: list[str | None]
     count: int = 0
+    clear: int = 0
     unreadable: tuple[str, ...] = ()
 
     def is_damaged(self, key: Any) -> bool:
@@ -136,7 +139,8 @@ class Renewed:
             for text in (self.id, self.owner.tenant, self.owner.principal, key, *self.values):
                 sound(str(text))
         except UNREADABLE as error:
-            self.unreadable += (f"a row of task {ids.abbreviated(mended(self.id))}: {type(error).__name__}",)
+            shown = ids.abbreviated(mended(self.id))
+            self.unreadable += (f"a row of task {shown} was damaged: {type(error).__name__}",)
             return True
         return False
 
@@ -152,9 +156,10 @@ class Renewed:
         before = self.values[at]
         if before is None:
             return
+        self.clear += not before.startswith(MARK)
         try:
             self.values[at] = renew(before, self.owner, self.id, *what)
         except Unreadable as error:
-            self.unreadable += (f"{' '.join(what)} of task {ids.abbreviated(self.id)}: {error}",)
+            self.unreadable += (error.of(f"{' '.join(what)} of task {ids.abbreviated(self.id)}"),)
         else:
             self.count += self.values[at] != before

@@ -36,6 +36,7 @@ from perdure.store.codec import UNREADABLE, decode_object, mended, plain, sound
 from perdure.store.sealing import Codec
 
 __all__ = [
+    "ID",
     "LISTED",
     "OPERATION",
     "OWNED",
@@ -80,6 +81,8 @@ OWNED_STANDING: Final = OWNED.replace("result, error", "NULL, NULL")
 
 TASK: Final = f"tenant, principal, {OWNED}"
 """The columns of a task, as `task` reads them."""
+ID: Final = 3
+"""Which of them is its id, for whoever has a row that can't be read."""
 
 STANDING: Final = f"tenant, principal, {OWNED_STANDING}"
 """The same of a task that is one of many."""

@@ -24,10 +24,11 @@ from perdure.domain.model import JSON, JSONObject, Owner
 from perdure.domain.timeline import EventKind
 
 from . import codec
+from .base import PUT_OFF
 from .codec import UNREADABLE, mended, plain, sound
 from .keys import MARK, KeyRing, key_id_of
 
-__all__ = ["BLIND", "CLEAR", "NOTES", "SEALED", "Codec", "Unopened", "check", "codec_for"]
+__all__ = ["BLIND", "CLEAR", "NOTES", "SEALED", "Codec", "Unopened", "check", "codec_for", "verifying"]
 
 logger = logging.getLogger("perdure.store")
 
@@ -174,12 +175,16 @@ class Codec:
         self._say(logging.CRITICAL, found, id, *what)
         return found
 
-    def _say(self, level: int, error: Unreadable, id: str, *what: str) -> None:
+    def _say(self, level: int, error: Unreadable | str, id: str, *what: str) -> None:
         """Once of each value, for as many as anybody would read."""
         value = (id, *what)
         if value not in self._said and len(self._said) < _SAID:
             self._said.add(value)
             logger.log(level, "%s of task %s: %s", mended(" ".join(what)), mended(ids.abbreviated(id)), error)
+
+    def put_off(self, id: str) -> None:
+        """Say, once of each task, that its run is put off, since it can't be read here."""
+        self._say(logging.WARNING, f"put off for {PUT_OFF // 1000} s at a time, until it can be read", id, "run")
 
     def unsealed(self, text: str, owner: Owner, id: str, *what: str) -> str:
         """The text that was sealed as `text`, or that itself if it was not; nothing is said in the log.
@@ -191,6 +196,10 @@ class Codec:
 
     def _opened(self, text: str, owner: Owner, id: str, *what: str) -> str:
         raise Unreadable(key_id_of(text), "can't be opened, since this process has no keys")
+
+    def goes_without(self, key_id: str) -> bool:
+        """Whether it is known, and meant, that there is no such key here."""
+        return False
 
     # -- resealing -----------------------------------------------------------------------------------------------------
 
@@ -216,13 +225,14 @@ class Codec:
 
 
 class _Sealing(Codec):
-    """Values sealed under a ring's first key."""
+    """Values sealed under a ring's first key. `lenient`: it may lack any key, and not only those that are lost."""
 
-    __slots__ = ("_fresh", "ring")
+    __slots__ = ("_fresh", "_lenient", "ring")
 
-    def __init__(self, ring: KeyRing) -> None:
+    def __init__(self, ring: KeyRing, *, lenient: bool = False) -> None:
         super().__init__()
         self.ring = ring
+        self._lenient = lenient
         self._fresh = None if ring.sealing is None else f"{MARK}{ring.sealing}."
 
     def encode(self, value: JSON, owner: Owner, id: str, *what: str) -> str:
@@ -247,8 +257,28 @@ class _Sealing(Codec):
     def _opened(self, text: str, owner: Owner, id: str, *what: str) -> str:
         return self.ring.open(text, _bound(owner, id, *what))
 
+    def goes_without(self, key_id: str) -> bool:
+        return key_id in self.ring.lost or (self._lenient and key_id not in self.ring.ids)
+
     def _is_fresh(self, text: str) -> bool:
         return self._fresh is not None and text.startswith(self._fresh)
+
+
+class _Verifying(_Sealing):
+    """For whoever walks through a store to see whether everything opens (`reseal`): nothing is stored anew."""
+
+    __slots__ = ()
+
+    def resealed(self, text: str, owner: Owner, id: str, *what: str) -> str:
+        try:
+            codec.decode(self.unsealed(text, owner, id, *what))
+        except UNREADABLE as error:
+            raise Unreadable(None, f"was damaged: {type(error).__name__}") from error
+        return text
+
+    def resealed_words(self, text: str, owner: Owner, id: str, *what: str) -> str:
+        self.unsealed(text, owner, id, *what)
+        return text
 
 
 class _Blind(Codec):
@@ -284,9 +314,18 @@ BLIND: Final = _Blind()
 """Opens nothing and minds nothing. Not to write values with; to look, and to cancel, hasten or discard."""
 
 
-def codec_for(keys: KeyRing | None) -> Codec:
-    """What a store passes its values through, given the keys that its user has."""
-    return CLEAR if keys is None else _Sealing(keys)
+def verifying(keys: KeyRing) -> Codec:
+    """With it, `reseal` opens everything, names what does not open, and changes nothing."""
+    return _Verifying(keys, lenient=True)
+
+
+def codec_for(keys: KeyRing | None, *, lenient: bool = False) -> Codec:
+    """What a store passes its values through, given the keys that its user has.
+
+    `lenient`: the store is opened though it has tasks under keys that are not among them, for whoever says what those
+    are.
+    """
+    return CLEAR if keys is None else _Sealing(keys, lenient=lenient)
 
 
 def _bound(owner: Owner, id: str, *what: str) -> bytes:
@@ -309,7 +348,8 @@ def check(sample: Iterable[Any], held: Codec, shown: str) -> None:
 
     `sample`: id, tenant, principal, params of the oldest and the newest tasks. A single value that does not open is
     none of the start's business; but a key that opens nothing that was sealed under its id is another key, and what it
-    sealed would not be readable for anybody else.
+    sealed would not be readable for anybody else. A key that is lost is missed by whoever says so (`KeyRing`), and the
+    store is opened: what it sealed is as good as damaged.
 
     Raises:
         StoreUnusable: they are not.
@@ -328,8 +368,10 @@ def check(sample: Iterable[Any], held: Codec, shown: str) -> None:
                 opened.add(key_id)
             except Unreadable as error:
                 errors[key_id] = error
-    for key_id in errors.keys() - opened:
-        raise StoreUnusable(
-            f"{shown} has tasks that were sealed under the key {key_id!r}, and it is not among the keys here, or "
-            "another one goes by its id: put it into PERDURE_KEYS, or Tasks(keys=…)"
-        )
+    for key_id in sorted(errors.keys() - opened):
+        if not held.goes_without(key_id):
+            raise StoreUnusable(
+                f"{shown} has tasks that were sealed under the key {key_id!r}, and it is not among the keys here, or "
+                "another one goes by its id: put it into PERDURE_KEYS, or Tasks(keys=…); if it is lost for good, put "
+                f"{key_id}:lost there, and those tasks stay unread"
+            )

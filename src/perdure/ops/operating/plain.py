@@ -12,7 +12,7 @@ from perdure.domain.lifecycle import INTERNAL_ERROR
 from perdure.domain.model import Failure, InputRequest, InputState, Owner, Session, Status, Task
 from perdure.domain.operating import Count, Listed
 from perdure.domain.timeline import Inspection, Load, RunState
-from perdure.engine import lease, unclaimed
+from perdure.engine import lease, sealers, unclaimed
 from perdure.store.sealing import SEALED
 
 __all__ = ["Plain", "Sessions", "inspection", "listed", "load", "stats", "worker"]
@@ -46,6 +46,7 @@ def worker(session: Session, lapsed: bool) -> Plain:
         "state": "gone" if lease.gone(session.info) else "lapsed" if lapsed else "alive",
         "lease_until": session.expires_at,
         "handlers": sorted(unclaimed.handlers_of(session)),
+        "sealing": sealers.sealing_of(session),
     }
 
 

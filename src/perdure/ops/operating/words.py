@@ -12,6 +12,7 @@ from typing import Final
 from perdure.domain import ids
 from perdure.domain.model import Status
 from perdure.domain.timeline import EventKind
+from perdure.engine import sealers
 
 from .plain import Plain
 from .tables import instant, now, span, table
@@ -56,6 +57,8 @@ def say_status(found: Plain) -> Iterator[str]:
     yield from _loads("handler", found["handlers"])
     for handler in found["unclaimable"]:
         yield f"unclaimable: no worker has {handler}"
+    live = ((each["sealing"], f"{each['host']}:{each['pid']}") for each in found["workers"] if each["state"] == "alive")
+    yield from sealers.summary(live)
 
 
 def say_inspection(found: Plain) -> Iterator[str]:

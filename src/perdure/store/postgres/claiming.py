@@ -278,7 +278,7 @@ async def _claimed(sheet: Sheet, taken: Sequence[Any], session_id: str, fence: i
             task = rows.task(row[17:], sheet.access.codec)
             operation = rows.operation(row[12:17], task, sheet.access.codec)
         except Unreadable:
-            _put_off(sheet, seq, run)
+            _put_off(sheet, seq, run, str(row[17 + rows.ID]))
             continue
         claims[task.seq] = Claim(
             task, operation, fence, sheet.now, run.failures, run.deaths, run.deadline_at, session_id
@@ -297,14 +297,14 @@ async def _take_up(sheet: Sheet, claims: dict[int, Claim]) -> None:
     await sheet.load_questions([*runs])
     for seq, run in runs.items():
         if seq in sheet.unreadable:
-            _put_off(sheet, seq, run)
-            del claims[seq]
+            _put_off(sheet, seq, run, claims.pop(seq).task.id)
         else:
             claims[seq] = sheet.run(seq, partial(_claim, claims[seq])).value
 
 
-def _put_off(sheet: Sheet, seq: int, run: Run) -> None:
+def _put_off(sheet: Sheet, seq: int, run: Run, id_: str) -> None:
     """Leave a run to whoever can read its task, or to a later time."""
+    sheet.access.codec.put_off(id_)
     run.put_aside(sheet.now + PUT_OFF)
     sheet.writes.runs[seq] = run
 

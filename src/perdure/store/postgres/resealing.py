@@ -54,11 +54,12 @@ async def reseal(access: Access, after: Mark, limit: int) -> Done:
         found = await access.connection.fetch(look, after.seq, count, *key)
         seqs = [*{row[0] for row in found}]
         owners = {row[0]: row for row in await access.connection.fetch(sql.RESEAL_OWNERS, seqs)} if seqs else {}
-    stale, unreadable = list[_Row](), list[str]()
+    stale, clear, unreadable = list[_Row](), 0, list[str]()
     for seq, key_, before, *values in found:
         if seq in owners:  # else it was purged in between
             _, id_, tenant, principal = owners[seq]
             row = renewed(after.table, Owner(tenant, principal), id_, key_, values, access.codec)
+            clear += row.clear
             unreadable += row.unreadable
             if row.count:
                 stale.append(_Row((seq, key_, before, *row.values), row.count))
@@ -66,7 +67,7 @@ async def reseal(access: Access, after: Mark, limit: int) -> Done:
     last = (found[-1][0], found[-1][1]) if found else None
     left = sum(row.count for row in stale) - written
     more = len(weights) == limit or len(weights) > count
-    return Done(Page(ends(after, last, more), written, left, tuple(unreadable)))
+    return Done(Page(ends(after, last, more), written, left, tuple(unreadable), clear))
 
 
 async def _replace(access: Access, write: str, stale: Sequence[_Row]) -> int:

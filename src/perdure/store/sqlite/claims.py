@@ -102,6 +102,7 @@ def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Cla
             _give_up_questions(tx, task, now)
     except Unreadable:
         shared.free_unread(tx, seq, now)
+        tx.codec.put_off(str(row[6 + rows.ID]))
         return None
     event = lifecycle.on_claim(task)
     if event is not None:
