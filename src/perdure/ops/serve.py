@@ -48,6 +48,7 @@ def run(
     worker: bool | None,
     stdio: bool,
     allow_anonymous: bool,
+    log_level: str | None,
     concurrency: int | None,
     queues: tuple[str, ...],
 ) -> None:
@@ -56,7 +57,7 @@ def run(
     Raises:
         SystemExit: it can't start as asked; one line says why and what to do.
     """
-    logs.configure()
+    logs.configure(log_level)
     assembly = assembly_of(app)
     _configure(app, assembly, store=store, worker=worker, concurrency=concurrency, queues=served_queues(queues) or None)
     if not stdio:
