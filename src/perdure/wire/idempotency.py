@@ -50,7 +50,8 @@ def read(params: CallToolRequestParams, limits: Limits) -> Key | None:
         return None
     text = meta[META_KEY]
     if not isinstance(text, str) or not 1 <= len(text) <= limits.idempotency_key:
-        raise MCPError(INVALID_PARAMS, f"{META_KEY} must be a string of 1 to {limits.idempotency_key} characters")
+        wanted = f"a string of 1 to {limits.idempotency_key} characters (idempotency_key)"
+        raise MCPError(INVALID_PARAMS, f"{META_KEY} must be {wanted}")
     return Key(plain(text), _digest(params))
 
 
