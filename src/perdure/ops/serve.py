@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import PerdureError
 
-from . import exposure, health, http, keys, logs, ports, stdin
+from . import exposure, health, http, keys, logs, ports, stdin, verdicts
 from .assembly import Assembly, assembly_of
 from .leaving import Leaving
 from .options import STORE, served_queues, serving, working
@@ -93,7 +93,7 @@ def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port:
         health.offer(app, assembly)
     with Leaving() as leaving:
         http.listen(
-            app.streamable_http_app(host=host, **bounds),
+            verdicts.heard(app.streamable_http_app(host=host, **bounds)),
             sockets,
             log_level="warning",
             log_config=None,
