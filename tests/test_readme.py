@@ -327,12 +327,15 @@ def test_what_an_example_lacks_in_the_environment_it_names_in_a_line(
 
 @pytest.mark.usefixtures("surroundings")
 @pytest.mark.parametrize("name", ["jwt_server", "shared_tasks", "secured"])
-def test_the_examples_with_users_forget_tasks_have_a_key_of_all_servers_and_take_only_their_own_tokens(
-    name: str,
-) -> None:
+def test_an_example_with_users_has_a_key_of_all_servers_and_takes_only_its_own_tokens(name: str) -> None:
     """Whoever takes one over takes that over."""
     module = imported(name)
-    assembly = module.tasks.assembly
-    assert all(tool.options.ttl_ms is not None for tool in assembly.catalog.tools.values())
-    assert not assembly.attachment.key_of_its_own
+    assert not module.tasks.assembly.attachment.key_of_its_own
     assert module.mcp.settings.auth.validate_token_resource is True
+
+
+@pytest.mark.usefixtures("surroundings")
+@pytest.mark.parametrize("name", ["jwt_server", "shared_tasks", "secured", "sealed"])
+def test_what_an_example_of_security_keeps_of_its_users_it_keeps_for_a_time(name: str) -> None:
+    tools = imported(name).tasks.assembly.catalog.tools.values()
+    assert all(tool.options.ttl_ms is not None for tool in tools)

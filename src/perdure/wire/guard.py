@@ -2,7 +2,11 @@
 
 They see it raw, which is the one place where it can be told that parameters hold what JSON text can't carry
 (Python's parser takes NaN and lone surrogates), that `Mcp-Name` and the body name different tasks, and that a client
-asks for task notifications without having declared the extension.
+asks for task notifications without having declared the extension, or in the wrong place.
+
+Of `taskIds` beside `notifications` no specification says anything, and parameters that nobody knows are let through.
+But a client that declares the extension knows this one, and would wait on a stream that never says anything: it is
+refused. To one without the extension the name means nothing, nor does it beside a `taskIds` that is in its place.
 """
 
 from __future__ import annotations
