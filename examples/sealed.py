@@ -12,7 +12,7 @@ tasks = Tasks("sqlite:///clinic.db", keys=KeyRing.parse(os.environ["CLINIC_KEYS"
 mcp = tasks.server("clinic")
 
 
-@tasks.tool()
+@tasks.tool(ttl="30d")
 async def summarize(notes: str) -> str:
     return f"{len(notes.split())} words, of which the first is {notes.split()[0]}"
 

@@ -41,7 +41,7 @@ mcp = tasks.server(
 )
 
 
-@tasks.tool()
+@tasks.tool(ttl="1d")
 def sum_of_squares(upto: int) -> int:
     return sum(n * n for n in range(upto + 1))
 

@@ -1,18 +1,17 @@
 """One user is one owner, whichever client they use: `identify=` says whose a request is, in place of the default.
 
-Tokens, and what the environment has to hold, are those of jwt_tokens.py.
+What the environment has to hold is said in jwt_tokens.py.
+
+python examples/shared_tasks.py --store sqlite:///shared.db
 """
 
 import json
-import os
 
-from jwt_tokens import AUDIENCE, Issuer, SignedTokens
+import jwt_tokens
 from mcp.server.auth.middleware.auth_context import get_access_token
-from mcp.server.auth.settings import AuthSettings
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
-from pydantic import AnyHttpUrl
 
 from perdure import Owner, Tasks, serve
 
@@ -23,26 +22,19 @@ def by_user(ctx: ServerRequestContext) -> Owner:
     if token is None:
         return Owner("", "local")  # over stdio: whoever started the server
     claims = token.claims or {}
-    organization = claims.get("org")
-    if token.subject is None or not isinstance(organization, str):
+    organization, issuer, user = claims.get("org"), claims.get("iss"), token.subject
+    # An empty name would be one that everybody shares who comes without one.
+    if not all(isinstance(name, str) and name.strip() for name in (organization, issuer, user)):
         raise MCPError(INVALID_REQUEST, "The access token names no user of an organization")
     # The issuer too: another one may give the same name to somebody else. As JSON, so that no two pairs are one text.
-    return Owner(organization, json.dumps([claims["iss"], token.subject]))
+    return Owner(str(organization), json.dumps([issuer, user]))
 
 
 tasks = Tasks("sqlite:///shared.db", identify=by_user)
-mcp = tasks.server(
-    "shared",
-    auth=AuthSettings(
-        issuer_url=AnyHttpUrl(os.environ["ISSUER"]),
-        resource_server_url=AnyHttpUrl(AUDIENCE),
-        validate_token_resource=True,
-    ),
-    token_verifier=SignedTokens([Issuer(os.environ["ISSUER"], os.environ["JWKS"])], AUDIENCE),
-)
+mcp = tasks.server("shared", **jwt_tokens.options())
 
 
-@tasks.tool()
+@tasks.tool(ttl="1d")
 def sum_of_squares(upto: int) -> int:
     return sum(n * n for n in range(upto + 1))
 

@@ -34,7 +34,7 @@ SERVERS = {
     "celery_jobs": {"thumbnail"},
     "durable": {"write_book"},
     "jobs": {"disk_usage"},
-    "jwt_tokens": {"sum_of_squares"},
+    "jwt_server": {"sum_of_squares"},
     "mounted": {"greeting", "sum_of_squares"},
     "options": {"count_words", "send_letters"},
     "own_server": {"double", "sum_of_squares"},
@@ -51,11 +51,13 @@ SERVERS = {
     "versions": {"article"},
 }
 """Each server under examples/, and its tools."""
+PARTS: Final = {"jwt_tokens"}
+"""What some of them import."""
 CLIENTS: Final = {"agent", "calling", "following", "listening_with_the_sdk", "old_client", "walkthrough"}
 """Run by `test_clients.py`, but the last, which is run below."""
 TESTS: Final = {"test_my_store", "test_refunds", "test_refunds_on_postgresql", "test_versions"}
 """Run by `test_examples.py`, like what the pages say of the servers; a store's by `testing/test_stores.py`."""
-EXAMPLES: Final = {*SERVERS, *CLIENTS, *TESTS}
+EXAMPLES: Final = {*SERVERS, *PARTS, *CLIENTS, *TESTS}
 LISTENING: Final = "listening.mjs"
 """The one that is not Python, run by `test_clients.py`."""
 SHELL = re.compile(r"```sh\n(?P<script>.*?)```", re.DOTALL)
@@ -307,3 +309,33 @@ async def test_a_book_is_written_in_steps_around_an_approval() -> None:
         assert refused == "Error executing tool write_book: The outline was not approved."
         written = await answered(client, "write_book", arguments, {"approved": True})
         assert written == "https://books.example/107"
+
+
+@pytest.mark.usefixtures("surroundings")
+@pytest.mark.parametrize("name", ["jwt_server", "shared_tasks"])
+@pytest.mark.parametrize("variable", ["ISSUER", "JWKS", "AUDIENCE", "REQUEST_STATE_KEY"])
+def test_what_an_example_lacks_in_the_environment_it_names_in_a_line(
+    name: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for empty in (True, False):
+        monkeypatch.setenv(variable, "") if empty else monkeypatch.delenv(variable)
+        with pytest.raises(
+            SystemExit, match=rf"^{variable} is not in the environment: the beginning of jwt_tokens\.py"
+        ):
+            imported(name)
+
+
+@pytest.mark.usefixtures("surroundings")
+@pytest.mark.parametrize("name", ["jwt_server", "shared_tasks", "secured"])
+def test_an_example_with_users_has_a_key_of_all_servers_and_takes_only_its_own_tokens(name: str) -> None:
+    """Whoever takes one over takes that over."""
+    module = imported(name)
+    assert not module.tasks.assembly.attachment.key_of_its_own
+    assert module.mcp.settings.auth.validate_token_resource is True
+
+
+@pytest.mark.usefixtures("surroundings")
+@pytest.mark.parametrize("name", ["jwt_server", "shared_tasks", "secured", "sealed"])
+def test_what_an_example_of_security_keeps_of_its_users_it_keeps_for_a_time(name: str) -> None:
+    tools = imported(name).tasks.assembly.catalog.tools.values()
+    assert all(tool.options.ttl_ms is not None for tool in tools)

@@ -24,7 +24,7 @@ def test_every_error_grows_on_the_one_tree(name: str) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [TaskNotFound(), TaskExpired(), BacklogFull(), IdempotencyKeyReused(), AlreadySettled(), StoreUnavailable()],
+    [TaskNotFound(), TaskExpired(), BacklogFull("Full"), IdempotencyKeyReused(), AlreadySettled(), StoreUnavailable()],
 )
 def test_what_a_client_may_hear_is_one_short_sentence_without_internals(error: PerdureError) -> None:
     text = str(error)
@@ -64,5 +64,5 @@ def test_an_interrupted_step_names_itself_and_claims_to_know_nothing_of_its_effe
 
 @pytest.mark.parametrize("kind", [BacklogFull, StoreUnavailable])
 def test_an_error_that_may_pass_says_when_to_try_again(kind: type[BacklogFull] | type[StoreUnavailable]) -> None:
-    assert kind().retry_after_ms > 0
-    assert kind(retry_after_ms=250).retry_after_ms == 250
+    assert kind("full").retry_after_ms > 0
+    assert kind("full", retry_after_ms=250).retry_after_ms == 250

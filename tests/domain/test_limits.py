@@ -42,8 +42,8 @@ def test_a_text_is_cut_where_it_is_too_long_and_says_so(text: str, kept: str) ->
 
 
 def test_what_is_within_its_limit_is_not_refused() -> None:
-    within("The thing", 10, 10)
-    with pytest.raises(LimitExceeded, match=r"^The thing takes 11 bytes as JSON, and 10 is the limit$"):
-        within("The thing", 11, 10)
-    with pytest.raises(LimitExceeded, match=r"is the limit: make it smaller$"):
-        within("The thing", 11, 10, "make it smaller")
+    within("The thing", 10, 10, "things")
+    with pytest.raises(LimitExceeded, match=r"^The thing takes 11 bytes as JSON, and 10 is the limit \(things\)$"):
+        within("The thing", 11, 10, "things")
+    with pytest.raises(LimitExceeded, match=r"is the limit \(things\): make it smaller$"):
+        within("The thing", 11, 10, "things", "make it smaller")

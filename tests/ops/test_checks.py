@@ -1,5 +1,6 @@
 """What `Tasks` is told is checked at once, and each mistake is one sentence that says what to write."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,19 @@ from perdure.store.memory import MemoryStore
 def anybody(_: object) -> Owner:
     return Owner("acme", "ada")
 
+
+async def nobody_yet(_: object) -> Owner:
+    return Owner("acme", "ada")
+
+
+class Later:
+    async def __call__(self, _: object) -> Owner:
+        return Owner("acme", "ada")
+
+
+OWNER = Owner("acme", "ada")
+ASYNC = "identify is an async function: write a plain one, and look up in the token verifier what has to be looked up"
+CLAIM = "write the name of a claim of the token, or leave it out"
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"concurrency": 0}, "concurrency is 0: write a whole number, at least 1"),
@@ -36,6 +50,14 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"queues": ["slow", ""]}, "queues has '': a queue's name is a text that is not empty"),
     ({"queues": {7: 1}}, "queues has 7: a queue's name is a text that is not empty"),
     ({"queues": {"slow": 0}}, "queues['slow'] is 0: write a whole number, at least 1, or None for no bound"),
+    ({"identify": "x"}, "identify is 'x': write a function from the request to its Owner"),
+    ({"identify": OWNER}, f"identify is {OWNER!r}: write a function from the request to its Owner"),
+    ({"identify": nobody_yet}, ASYNC),
+    ({"identify": partial(nobody_yet)}, ASYNC),
+    ({"identify": Later()}, ASYNC),
+    ({"tenant_claim": ""}, f"tenant_claim is '': {CLAIM}"),
+    ({"tenant_claim": " "}, f"tenant_claim is ' ': {CLAIM}"),
+    ({"tenant_claim": ["org"]}, f"tenant_claim is ['org']: {CLAIM}"),
     ({"limits": {"entries": 5}}, "limits is {'entries': 5}: write Limits(entries=…)"),
     (
         {"identify": anybody, "tenant_claim": "org"},

@@ -7,6 +7,8 @@ from typing import Final
 
 import pytest
 
+from perdure.ops.logs import LEVELS
+
 PROGRAM: Final = """\
 import logging, sys
 sys.modules.update(dict.fromkeys({missing!r}))
@@ -26,6 +28,29 @@ def logged(before: str = "", missing: tuple[str, ...] = ()) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert not done.stdout
     return done.stderr
+
+
+LEVELLED: Final = """\
+import logging
+from perdure.ops import logs
+from mcp.server.mcpserver import MCPServer
+MCPServer("small")
+logs.configure({level!r})
+for name in ("perdure.wire.guard", "httpcore.http11", "mine"):
+    for level in logs.LEVELS:
+        logging.getLogger(name).log(getattr(logging, level.upper()), "%s", level)
+"""
+
+
+@pytest.mark.parametrize("level", [None, "debug", "info", "warning", "error"])
+def test_a_level_is_that_of_our_own_loggers_and_of_no_others(level: str | None) -> None:
+    command = [sys.executable, "-c", LEVELLED.format(level=level)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    usual = ["info", "warning", "error"]
+    for name in ("httpcore.http11", "mine"):
+        assert re.findall(rf"{name}: (\w+)$", done.stderr, re.MULTILINE) == usual
+    ours = usual if level is None else list(LEVELS[LEVELS.index(level) :])
+    assert re.findall(r"perdure\.wire\.guard: (\w+)$", done.stderr, re.MULTILINE) == ours
 
 
 @pytest.mark.parametrize("missing", [(), ("rich.console", "rich.logging")], ids=["as installed", "without rich"])

@@ -1,6 +1,7 @@
 """PERDURE_STORE: the store of every command that has `--store`, unless that says another."""
 
 import json
+import logging
 import sqlite3
 import sys
 from pathlib import Path
@@ -80,6 +81,30 @@ def test_so_does_a_program_that_serves_itself(named: Path, tmp_path: Path) -> No
     (program := tmp_path / "elsewhere_itself.py").write_text(SERVING)
     done = run("serve", f"{program}:mcp")
     assert done.output.startswith(f"perdure: {named} has schema version 4711")
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_level_that_is_none_is_refused_and_help_says_which_there_are(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = run(command, "--help").output
+    assert "PERDURE_LOG_LEVEL" in shown
+    assert "[debug|info|warning|error]" in shown
+    assert run(command, "x:y", "--log-level", "loud").exit_code == 2
+    monkeypatch.setenv("PERDURE_LOG_LEVEL", "loud")
+    assert "'loud' is not one of 'debug', 'info', 'warning', 'error'" in run(command, "x:y").output
+
+
+@pytest.mark.parametrize("level", ["debug", "DEBUG"])
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_command_sets_the_level_that_it_is_told(
+    command: str, level: str, named: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("perdure"), "level", logging.NOTSET)
+    (program := tmp_path / f"levels_{command}_{level}.py").write_text(ELSEWHERE)
+    done = run(command, f"{program}:mcp", "--log-level", level, "--store", "nothing://")
+    assert done.exit_code == 1
+    assert logging.getLogger("perdure").level == logging.DEBUG
 
 
 def test_help_names_it() -> None:

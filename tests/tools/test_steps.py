@@ -418,8 +418,12 @@ async def negative(task: TaskContext) -> None:
     ("fn", "kind", "words"),
     [
         (unstorable, NotStorable, "The result of the step 'save' can't be stored as JSON: Unable to serialize"),
-        (too_large, LimitExceeded, "The result of the step 'save' takes 1002 bytes as JSON, and 500 is the limit"),
-        (long_name, LimitExceeded, f"The name '{'x' * 40}'… has 201 characters, and 200 is the limit"),
+        (
+            too_large,
+            LimitExceeded,
+            "The result of the step 'save' takes 1002 bytes as JSON, and 500 is the limit (step_result)",
+        ),
+        (long_name, LimitExceeded, f"The name '{'x' * 40}'… has 201 characters, and 200 is the limit (step_name)"),
         (bad_name, NotStorable, "The value can't be stored as JSON"),
         (too_many, LimitExceeded, "The journal of a task has at most 3 entries"),
         (no_time, ValueError, "timeout: '-1s' is no duration"),
@@ -456,7 +460,7 @@ async def test_a_result_over_the_limit_is_a_tool_error(tmp_path: Path) -> None:
     async with stage(tmp_path, only(tool), limits=Limits(result=1000)) as up:
         task = await up.client.finish("tool")
         assert task["result"]["isError"] is True
-        assert text(task).endswith("bytes as JSON, and 1000 is the limit")
+        assert text(task).endswith("bytes as JSON, and 1000 is the limit (result)")
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])

@@ -162,7 +162,7 @@ async def test_what_is_over_is_a_conflict(scene: Stage, elsewhere: Elsewhere, ho
 async def test_a_body_is_read_up_to_the_bound_and_no_more(scene: Stage, elsewhere: Elsewhere, hook: Hook) -> None:
     await scene.client.start("render")
     handle = await elsewhere.given()
-    too_large = (413, f'{{"error":"The body has more than {BOUND} bytes"}}'.encode())
+    too_large = (413, f'{{"error":"The body has more than {BOUND} bytes (request_body)"}}'.encode())
     assert await hook.say(handle, b'{"message": "' + b"x" * BOUND + b'"}') == too_large
     assert await hook.say(handle, b'{"message": "' + b"x" * (BOUND - 15) + b'"}') == (204, b"")
     status, raw = await hook.say(handle, {"result": "x" * (BOUND - 50)})

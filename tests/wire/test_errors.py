@@ -98,7 +98,21 @@ async def test_a_tool_that_is_none_of_ours_takes_all_the_nesting_that_the_sdk_ta
         assert (await scene.client.call("brackets", {"value": value})).code == -32602
     assert (await scene.client.call("hello", {"name": "you", "more": deep})).code == -32602
     refused = await scene.client.request("tasks/get", {"taskId": UNKNOWN, "more": deep})
-    assert "too deep" in refused.error["message"]
+    assert refused.error["message"] == "The parameters nest deeper than 100 levels, which is the limit (depth)"
+
+
+@pytest.mark.parametrize("levels", [99, 150, 500])
+async def test_what_is_wrong_with_a_request_is_told_apart(scene: Stage, levels: int) -> None:
+    """Also at the default of `depth`, and where the value is deeper than Python's own encoder goes."""
+    wrong = {
+        "NaN or an infinity": float("nan"),
+        "a lone surrogate": "\ud800",
+        "The parameters nest deeper than 100 levels, which is the limit (depth)": None,
+    }
+    for said, inside in wrong.items():
+        refused = await scene.client.call("hello", {"name": "you", "more": nested(levels, inside)})
+        assert refused.code == -32602
+        assert refused.error["message"].endswith(said)
 
 
 def nested(depth: int, inside: JSON = None) -> JSON:
@@ -149,7 +163,7 @@ async def test_a_store_that_is_away_says_when_to_try_again(scene: Stage) -> None
 @pytest.mark.parametrize(
     ("error", "code", "data"),
     [
-        (BacklogFull(retry_after_ms=70), -32000, {"retryAfterMs": 70}),
+        (BacklogFull("full", retry_after_ms=70), -32000, {"retryAfterMs": 70}),
         (StoreUnavailable(retry_after_ms=70), -32000, {"retryAfterMs": 70}),
         (IdempotencyKeyReused(), -32602, None),
         (LimitExceeded("too long"), -32602, None),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import InvalidDuration, TaskContext, Tasks
+from perdure import ConfigurationError, InvalidDuration, TaskContext, Tasks
 from tests.support import eventually
 from tests.wire.support import Stage, replica, stage
 from tests.wire.tools import FORM, Form, Tools
@@ -203,10 +203,16 @@ REFUSED: list[Any] = [
 @pytest.mark.parametrize("value", REFUSED, ids=repr)
 def test_a_duration_that_is_not_positive_is_refused_at_declaration(tmp_path: Path, option: str, value: Any) -> None:
     tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
-    options: dict[str, Any] = {option: value}
+    options: dict[str, Any] = {"ttl": "1h", option: value}
     with pytest.raises(InvalidDuration, match=f"^{option}: "):
         tasks.tool(**options)(brief)
     assert not (tmp_path / "never.db").exists()
+
+
+def test_keeping_a_result_longer_than_a_ttl_that_there_is_not_is_refused_at_declaration(tmp_path: Path) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    with pytest.raises(ConfigurationError, match=r"^keep_result extends a ttl, and there is none"):
+        tasks.tool(keep_result="1d")(brief)
 
 
 async def test_durations_are_read_as_they_are_written(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from mcp.client import Client as SDKClient
@@ -120,7 +120,10 @@ async def test_a_key_is_its_owners(tmp_path: Path, tools: Tools) -> None:
 async def test_what_is_no_key_is_refused_and_the_reason_said(scene: Stage, key: JSON) -> None:
     before = scene.dump()
     refused = await scene.client.call("hello", {"name": "you"}, **keyed(key))
-    assert refused.error == {"code": -32602, "message": f"{KEY} must be a string of 1 to 200 characters"}
+    assert refused.error == {
+        "code": -32602,
+        "message": f"{KEY} must be a string of 1 to 200 characters (idempotency_key)",
+    }
     assert scene.dump() == before
 
 
@@ -135,7 +138,7 @@ async def test_how_long_it_may_be_is_a_limit(tmp_path: Path, tools: Tools) -> No
     async with stage(tmp_path, tools.declare, limits=Limits(idempotency_key=3)) as up:
         await up.client.start("hello", {"name": "you"}, **keyed("abc"))
         refused = await up.client.call("hello", {"name": "you"}, **keyed("abcd"))
-        assert refused.error["message"].endswith("1 to 3 characters")
+        assert refused.error["message"].endswith("1 to 3 characters (idempotency_key)")
 
 
 @pytest.mark.parametrize("key", ["\ud800", "\0"], ids=["surrogate", "null"])
@@ -314,7 +317,13 @@ async def test_without_a_key_everything_is_as_it_was(scene: Stage, tools: Tools)
 
 # -- a full house ------------------------------------------------------------------------------------------------------
 
-FULL: JSON = {"code": -32000, "message": "Too many tasks are waiting already", "data": {"retryAfterMs": 5000}}
+
+def full(message: str) -> JSON:
+    return {"code": -32000, "message": message, "data": {"retryAfterMs": 5000}}
+
+
+FULL: Final = "Too many tasks are waiting already: {} is the limit for all (backlog)"
+FULL_TENANT: Final = "Too many tasks of this tenant are waiting already: 1 is the limit (tenant_backlog)"
 
 
 @pytest.mark.parametrize("capabilities", [EVERYTHING, NOTHING])
@@ -325,7 +334,7 @@ async def test_past_the_backlog_a_call_is_refused_before_anything_is_stored(
         for _ in range(2):
             await up.client.start("gated")
         before = up.dump()
-        assert (await up.client.call("gated", capabilities=capabilities)).error == FULL
+        assert (await up.client.call("gated", capabilities=capabilities)).error == full(FULL.format(2))
         assert up.dump() == before
         # What was wrong with a call is said all the same.
         assert (await up.client.call("hello", {}, capabilities=capabilities)).result["isError"] is True
@@ -334,7 +343,7 @@ async def test_past_the_backlog_a_call_is_refused_before_anything_is_stored(
 async def test_a_task_that_there_is_is_found_also_then(tmp_path: Path, tools: Tools) -> None:
     async with stage(tmp_path, tools.declare, worker=False, backlog=1) as up:
         first = await up.client.start("gated", **keyed())
-        assert (await up.client.call("gated")).error == FULL
+        assert (await up.client.call("gated")).error == full(FULL.format(1))
         assert await up.client.start("gated", **keyed()) == first
 
 
@@ -346,7 +355,7 @@ async def test_one_tenant_does_not_take_the_room_of_another(tmp_path: Path, tool
 
     async with stage(tmp_path, tools.declare, worker=False, tenant_backlog=1, identify=identify) as up:
         await up.client.start("gated")
-        assert (await up.client.call("gated")).error == FULL
+        assert (await up.client.call("gated")).error == full(FULL_TENANT)
         await up.client.start("gated")
 
 

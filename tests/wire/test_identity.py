@@ -1,17 +1,20 @@
 """Whose task it is. Foreign, unknown and purged are one answer, byte for byte (contract 6, design 8)."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.context import ServerRequestContext
 from pydantic import AnyHttpUrl
 
-from perdure import Owner, TaskContext, Tasks
+from perdure import Limits, Owner, TaskContext, Tasks
+from perdure.wire.identity import PRINCIPAL_BYTES, TENANT_BYTES
 from tests.wire.envelopes import EVERYTHING, INPUT, JSON, envelope, meta
 from tests.wire.support import Client, Stage, stage
 from tests.wire.tools import FORM, Form
@@ -37,6 +40,28 @@ TOKENS: dict[str, tuple[str, str | None, str | None, dict[str, Any]]] = {
     "ada in two tenants": ("app", "https://id.example", "ada", {"org": ["1", "2"]}),
     "ada in a tenant with a name": ("app", "https://id.example", "ada", {"org": {"id": "1"}}),
 }
+
+
+BAD: dict[str, Any] = {
+    "empty": "",
+    "blank": " \t",
+    "null": "ada\0",
+    "surrogate": "ada\ud800",
+    "endless": "a" * 20_000,
+    "wide": "\N{SNOWMAN}" * 500,
+}
+"""Names that name nobody, or that no store could take. One that is wrong is the only thing wrong with its token."""
+TOKENS.update({f"client {what}": (name, "https://id.example", "ada", {"org": "1"}) for what, name in BAD.items()})
+TOKENS.update({f"issuer {what}": ("app", name, "ada", {"org": "1"}) for what, name in BAD.items()})
+TOKENS.update({f"subject {what}": ("app", "https://id.example", name, {"org": "1"}) for what, name in BAD.items()})
+TOKENS.update({f"tenant {what}": ("app", "https://id.example", "ada", {"org": name}) for what, name in BAD.items()})
+TOKENS["issuer in a list"] = ("app", None, "ada", {"iss": ["https://id.example"], "org": "1"})
+TOKENS["tenant without end"] = ("app", "https://id.example", "ada", {"org": 10**4_000})
+NOBODY = [
+    *(f"{part} {what}" for part in ("client", "issuer", "subject", "tenant") for what in BAD),
+    "issuer in a list",
+    "tenant without end",
+]
 
 
 class Verifier:
@@ -104,7 +129,7 @@ async def test_two_users_do_not_see_each_others_tasks(tmp_path: Path) -> None:
 async def test_every_part_of_the_principal_counts_and_nothing_else_does(tmp_path: Path) -> None:
     async with guarded(tmp_path) as up:
         task_id = await up.client.bearing("ada").start("mine")
-        for token in TOKENS:
+        for token in TOKENS.keys() - {*NOBODY}:
             reply = await up.client.bearing(token).get(task_id)
             same = TOKENS[token][:3] == TOKENS["ada"][:3]
             assert ("result" in reply.body) is same, token
@@ -146,6 +171,18 @@ async def test_a_tenant_claim_that_can_not_be_used_is_refused_and_never_a_tenant
                 assert reply.code == -32600, token
                 assert "tenant" in reply.error["message"]
         assert len(dict(up.dump())["task"]) == 1
+
+
+@pytest.mark.parametrize("token", NOBODY)
+async def test_a_token_with_a_name_that_names_nobody_owns_nothing(tmp_path: Path, token: str) -> None:
+    """Empty ones would throw users together, and the others could be kept by one database and not by another."""
+    async with guarded(tmp_path, tenant_claim="org") as up:
+        nobody = up.client.bearing(token)
+        replies = [await nobody.call("mine"), await nobody.call("mine", capabilities=INPUT), await nobody.get(UNKNOWN)]
+        for reply in replies:
+            assert reply.code == -32600
+            assert reply.error["message"].startswith("The access token names no")
+        assert dict(up.dump())["task"] == []
 
 
 async def test_foreign_unknown_and_purged_are_the_same_bytes_and_only_the_owner_hears_of_expiry(tmp_path: Path) -> None:
@@ -213,3 +250,71 @@ async def test_a_server_may_identify_its_users_itself(tmp_path: Path) -> None:
         task_id = await up.client.start("mine", extra={"x-user": "ada"})
         assert (await up.client.get(task_id, extra={"x-user": "bob"})).code == -32602
         await up.client.until(task_id, "input_required", extra={"x-user": "ada"})
+
+
+# -- a function of the server's own that is wrong ----------------------------------------------------------------------
+
+
+async def later() -> Owner:
+    return Owner("acme", "ada")
+
+
+class Fails(Exception):
+    pass
+
+
+def fails() -> Owner:
+    raise Fails("secret-detail")
+
+
+RETURNED: dict[str, tuple[Any, str]] = {
+    "a pair": (lambda: ("acme", "ada"), "identify= returned a tuple, and no Owner, which is -32603 to the client"),
+    "nothing": (lambda: None, "identify= returned a NoneType, and no Owner, which is -32603 to the client"),
+    "a coroutine": (later, "identify= returned a coroutine, and no Owner, which is -32603 to the client"),
+    "numbers": (
+        lambda: Owner(1, 2),  # pyright: ignore[reportArgumentType]
+        "identify= returned an Owner of other things than texts, which is -32603 to the client",
+    ),
+    "an exception": (fails, "identify= raised Fails, which is -32603 to the client"),
+}
+
+
+@pytest.mark.parametrize("what", RETURNED)
+async def test_a_wrong_function_is_told_of_once_a_minute_and_the_client_hears_of_an_internal_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    wrong, said = RETURNED[what]
+
+    def identify(_: object) -> Any:
+        return wrong()
+
+    async with stage(tmp_path, declare, identify=identify) as up:
+        for _ in range(10):
+            for reply in (await up.client.call("mine"), await up.client.get(UNKNOWN)):
+                assert reply.error == {"code": -32603, "message": "Internal error"}
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told == [said]
+    assert caplog.text.count("Traceback") == (what == "an exception")
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [Owner("", ""), Owner("acme", " "), *(Owner(name, "ada") for name in BAD.values() if name)]
+    + [Owner("acme", name) for name in BAD.values()],
+)
+async def test_names_that_a_function_returns_have_to_be_names(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, owner: Owner
+) -> None:
+    def identify(_: object) -> Owner:
+        return owner
+
+    async with stage(tmp_path, declare, identify=identify) as up:
+        for reply in (await up.client.call("mine"), await up.client.get(UNKNOWN)):
+            assert reply.code == -32600
+        assert dict(up.dump())["task"] == []
+    assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == ["perdure.wire.identity"]
+
+
+async def test_the_longest_names_can_be_stored_by_every_store() -> None:
+    """What is within bounds must fit into the keys of PostgreSQL's indexes, beside the longest idempotency key."""
+    assert TENANT_BYTES + PRINCIPAL_BYTES + 4 * Limits().idempotency_key < 2_600

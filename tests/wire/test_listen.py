@@ -12,7 +12,7 @@ import pytest
 from perdure.domain.model import Cancelled, Completed, Failed, Failure
 from tests.store.support import asks
 from tests.support import eventually
-from tests.wire.envelopes import EVERYTHING, EXTENSION, INPUT, JSON, NOTHING, TASKS, meta
+from tests.wire.envelopes import EVERYTHING, EXTENSION, INPUT, JSON, NOTHING, TASKS, envelope, meta
 from tests.wire.listening import (
     SUBSCRIPTION,
     Listener,
@@ -121,6 +121,29 @@ async def test_without_the_extension_there_is_no_stream(idle: Stage, capabilitie
 async def test_task_ids_that_are_no_list_of_strings_are_invalid_params(idle: Stage, bad: JSON) -> None:
     reply = await refused(idle.client, listen_request(bad))
     assert (reply.status, reply.code) == (400, -32602)
+
+
+@pytest.mark.parametrize("rest", [{"notifications": {"toolsListChanged": True}}, {"notifications": {}}, {}])
+async def test_task_ids_beside_notifications_are_invalid_params_and_no_silent_stream(idle: Stage, rest: JSON) -> None:
+    task_id = await idle.client.start("gated")
+    reply = await idle.client.request("subscriptions/listen", {"taskIds": [task_id], **rest})
+    said = "taskIds belongs into notifications, and not beside it"
+    assert reply.error == {"code": -32602, "message": said}
+
+
+async def test_beside_task_ids_that_are_in_their_place_and_without_the_extension_it_is_any_unknown_name(
+    idle: Stage,
+) -> None:
+    task_id = await idle.client.start("gated")
+    asked = listen_request([task_id])
+    asked["params"]["taskIds"] = ["anything"]
+    async with idle.client.streaming(asked) as reply:
+        assert reply.headers["content-type"].startswith("text/event-stream")
+    plain = envelope(
+        "subscriptions/listen", {"notifications": {"toolsListChanged": True}, "taskIds": []}, capabilities={}
+    )
+    async with idle.client.streaming(plain) as reply:
+        assert reply.headers["content-type"].startswith("text/event-stream")
 
 
 async def test_core_kinds_that_are_none_are_invalid_params_as_the_sdk_says(idle: Stage) -> None:

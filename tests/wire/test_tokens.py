@@ -7,6 +7,7 @@ import asyncio
 import hmac
 import importlib.util
 import json
+import logging
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -19,6 +20,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from perdure import TaskContext, Tasks
@@ -154,15 +156,74 @@ async def test_keys_that_are_known_outlast_an_issuer_that_is_away_but_not_for_ev
     async with authority() as issuer:
         verifier, token = verifying(example, issuer), issuer.token("ada")
         issuer.answer = broken[0]
-        assert await verifier.verify_token(token) is None
+        assert await cant_tell(verifier, token)
         issuer.answer = None
         assert await verifier.verify_token(token) is not None
         monkeypatch.setattr(example, "FRESH", 0)
         for issuer.answer in broken:
             assert await verifier.verify_token(token) is not None
         monkeypatch.setattr(example, "STALE", 0)
-        assert await verifier.verify_token(token) is None
+        assert await cant_tell(verifier, token)
     assert issuer.asked == 2 + len(broken) + 1
+
+
+async def cant_tell(verifier: Any, token: str) -> bool:
+    with pytest.raises(HTTPException) as raised:
+        await verifier.verify_token(token)
+    return raised.value.status_code == 503
+
+
+async def test_a_client_whose_issuer_is_away_is_not_told_that_its_token_is_no_good(
+    tmp_path: Path, example: Any
+) -> None:
+    """Also at the start, and until the keys can be had; but what nobody has to be asked about is refused as ever."""
+    async with authority() as issuer, trusting(tmp_path, example, issuer) as up:
+        issuer.answer = lambda: PlainTextResponse("later", 503)
+        body = envelope("tasks/get", {"taskId": UNKNOWN})
+        for token in (issuer.token("ada"), issuer.token("ada", exp=ahead(LONG_AGO))):
+            reply = await up.client.bearing(token).exchange(body)
+            assert reply.status == 503
+            fields = {name.lower(): value for name, value in reply.fields}
+            assert fields["retry-after"] == "0"  # in earnest, it is that of PAUSE
+            assert "www-authenticate" not in fields
+        for token in ("none at all", issuer.token("ada", iss="https://evil.example")):
+            assert (await up.client.bearing(token).exchange(body)).status == 401
+        issuer.answer = None
+        assert await is_unknown_to_get(up.client.bearing(issuer.token("ada")), UNKNOWN)
+
+
+async def test_whoever_comes_while_keys_that_are_too_old_are_fetched_waits_for_the_new_ones(example: Any) -> None:
+    async with authority() as issuer:
+        verifier, token = verifying(example, issuer), issuer.token("ada")
+        assert await verifier.verify_token(token) is not None
+        verifier._issuers[issuer.issuer][1]._fetched = float("-inf")
+        assert None not in await asyncio.gather(*(verifier.verify_token(token) for _ in range(5)))
+
+
+async def test_the_log_says_why_tokens_are_refused_and_of_each_kind_once_a_minute(
+    example: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with authority() as issuer:
+        verifier = verifying(example, issuer)
+        wrong = {
+            "ExpiredSignatureError: Signature has expired": issuer.token("ada", exp=ahead(LONG_AGO)),
+            "InvalidAudienceError: ": issuer.token("ada", aud="https://other.example"),
+            f"InvalidIssuerError: 'https://id.example/' is none of {[issuer.issuer]}": issuer.token(
+                "ada", iss="https://id.example/"
+            ),
+            "InvalidKeyError: https://id.example has no such key": issuer.signed(
+                issuer.claims("ada"), issuer.keys[0], kid="x"
+            ),
+            "InvalidTokenError: the claim 'sub' names nobody": issuer.token(" "),
+        }
+        for _ in range(10):
+            for token in wrong.values():
+                assert await verifier.verify_token(token) is None
+    lines = [record.getMessage() for record in caplog.records if record.name == "jwt_tokens"]
+    for line, said in zip(lines, wrong, strict=True):
+        assert line.startswith(f"a token was refused: {said}")
+        assert len(line) < 400
 
 
 async def test_while_keys_are_fetched_again_nobody_waits_who_names_one_that_is_known(
@@ -228,6 +289,10 @@ BAD: Final[dict[str, Callable[[Authority, Authority], str]]] = {
     "of tomorrow": lambda one, _: one.token("ada", nbf=ahead(86_400)),
     "without a subject": lambda one, _: one.token(None),
     "with a subject that is no text": lambda one, _: one.token("ada", sub=7),
+    "with an empty subject": lambda one, _: one.token("", sub=""),
+    "with a blank subject": lambda one, _: one.token(" "),
+    "with an empty client": lambda one, _: one.token("ada", client_id=""),
+    "with clients": lambda one, _: one.token("ada", client_id=["app"]),
     "without a client": lambda one, _: one.token("ada", client_id=None),
     "without an issuer": lambda one, _: one.token("ada", iss=None),
     "of an issuer that nobody trusts": lambda one, _: one.token("ada", iss="https://evil.example"),
@@ -364,7 +429,7 @@ async def test_the_example_that_identifies_users_makes_it_one(
         task_id = await bearing(one).start("mine")
         for stranger in (bearing(other), bearing(one, org="other"), bearing(one, sub="bob")):
             assert await is_unknown(stranger, task_id)
-        for nobody in (bearing(one, org=None), bearing(one, org=["acme"])):
+        for nobody in (bearing(one, org=name) for name in (None, "", " ", ["acme"], 5)):
             assert (await nobody.get(task_id)).code == -32600
         assert await owner_of(bearing(one, client_id="cli"), task_id) == ["acme", '["https://id.example", "ada"]']
 

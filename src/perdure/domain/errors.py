@@ -7,6 +7,11 @@ tools. Which JSON-RPC code an error becomes, and whose message stays here, is de
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model import Owner
+
 __all__ = [
     "AlreadySettled",
     "BacklogFull",
@@ -22,6 +27,7 @@ __all__ = [
     "NotStorable",
     "PerdureError",
     "PolledTooOften",
+    "Refused",
     "StepFailed",
     "StepInterrupted",
     "StoreUnavailable",
@@ -136,37 +142,29 @@ class LimitExceeded(PerdureError):
     """Something is larger, longer or more than `Limits` allows; the message names it and the bound."""
 
 
-class BacklogFull(PerdureError):
-    """So many tasks wait to be run already, or one owner has so many, that another is refused before it is stored.
+class Refused(PerdureError):
+    """There is too much of something just now. The message names the bound and its value, which an operator can set.
 
-    `retry_after_ms` is a hint for the caller, in milliseconds.
+    `retry_after_ms` is a hint for the caller, in milliseconds. `owner`: who was refused, for the operator's log; it is
+    no part of the message.
     """
 
-    def __init__(self, message: str = "Too many tasks are waiting already", *, retry_after_ms: int = 5000) -> None:
+    def __init__(self, message: str, *, retry_after_ms: int = 5000, owner: Owner | None = None) -> None:
         self.retry_after_ms = retry_after_ms
+        self.owner = owner
         super().__init__(message)
 
 
-class SubscriptionsFull(PerdureError):
-    """So many subscriptions are open already, in all or of this owner, or of so many tasks, that another is refused.
-
-    `retry_after_ms` is a hint for the caller, in milliseconds.
-    """
-
-    def __init__(self, message: str = "Too many subscriptions are open already", *, retry_after_ms: int = 5000) -> None:
-        self.retry_after_ms = retry_after_ms
-        super().__init__(message)
+class BacklogFull(Refused):
+    """So many tasks wait to be run already, or one owner has so many, that another is refused before it is stored."""
 
 
-class PolledTooOften(PerdureError):
-    """One owner asks for one task, or for all that it asks for together, far more often than it was told to.
+class SubscriptionsFull(Refused):
+    """So many subscriptions are open already, in all or of this owner, or of so many tasks, that another is refused."""
 
-    `retry_after_ms`: when to ask again, in milliseconds.
-    """
 
-    def __init__(self, *, retry_after_ms: int) -> None:
-        self.retry_after_ms = retry_after_ms
-        super().__init__("The task is asked for too often: keep to its pollIntervalMs")
+class PolledTooOften(Refused):
+    """One owner asks for one task, or for all that it asks for together, far more often than it was told to."""
 
 
 class IdempotencyKeyReused(PerdureError):

@@ -73,15 +73,15 @@ class Limits:
             raise ConfigurationError(f"The limit depth must be at most {MAX_DEPTH}: no deeper value can be stored")
 
 
-def within(what: str, size: int, limit: int, advice: str = "") -> None:
-    """That something that takes `size` bytes as JSON is within its limit.
+def within(what: str, size: int, limit: int, name: str, advice: str = "") -> None:
+    """That something that takes `size` bytes as JSON is within its limit, which is called `name`.
 
     Raises:
-        LimitExceeded: it is not; the message names both, and may give some `advice`.
+        LimitExceeded: it is not; the message has all of that, and may give some `advice`.
     """
     if size > limit:
         more = f": {advice}" if advice else ""
-        raise LimitExceeded(f"{what} takes {size} bytes as JSON, and {limit} is the limit{more}")
+        raise LimitExceeded(f"{what} takes {size} bytes as JSON, and {limit} is the limit ({name}){more}")
 
 
 def cut(text: str, most: int) -> str:

@@ -92,7 +92,7 @@ class Backlog:
             watched[owner] = bounds.owner_tasks
         bound_of = {whose: bound for whose, bound in watched.items() if bound is not None}
         while True:
-            gauges = {whose: await self._check(whose, bound) for whose, bound in bound_of.items()}
+            gauges = {whose: await self._check(whose, bound, owner) for whose, bound in bound_of.items()}
             # During the later looks others may have been admitted.
             if all(gauge.count < bound_of[whose] for whose, gauge in gauges.items()):
                 break
@@ -112,8 +112,8 @@ class Backlog:
             self._under_way[new.owner] -= 1
             self._under_way += Counter()  # forgets whoever has none
 
-    async def _check(self, whose: Whose, bound: int) -> _Gauge:
-        """What says that one task more is within a bound.
+    async def _check(self, whose: Whose, bound: int, owner: Owner) -> _Gauge:
+        """What says that one task more, of `owner`, is within a bound.
 
         Raises:
             BacklogFull: it is not.
@@ -122,7 +122,7 @@ class Backlog:
         async with looking:  # whoever comes during a look waits for it, or would be admitted on an old count
             gauge = await self._gauge(whose, bound)
         if gauge.count >= bound:
-            raise BacklogFull("Too many tasks are unfinished already") if isinstance(whose, Owner) else BacklogFull()
+            raise BacklogFull(_full(whose, bound), owner=owner)
         return gauge
 
     async def _gauge(self, whose: Whose, bound: int) -> _Gauge:
@@ -148,3 +148,11 @@ class Backlog:
         }
         self._gauges[whose] = gauge = _Gauge(now, found + coming)
         return gauge
+
+
+def _full(whose: Whose, bound: int) -> str:
+    if isinstance(whose, Owner):
+        return f"Too many tasks of this owner are unfinished already: {bound} is the limit (owner_tasks)"
+    if whose is None:
+        return f"Too many tasks are waiting already: {bound} is the limit for all (backlog)"
+    return f"Too many tasks of this tenant are waiting already: {bound} is the limit (tenant_backlog)"

@@ -41,6 +41,13 @@ _IN_TIME: Final = 0.9
 _CROWDED: Final = 30.0
 """How many times the interval everybody is told at most because the process has too much to answer: it may be one
 client's doing."""
+_TASK: Final = (
+    "The task is asked for too often: {} polls a second are the limit (polls_per_second); keep to its pollIntervalMs"
+)
+_ALL: Final = (
+    "This owner asks for tasks too often: {} polls a second, of whichever tasks, are the limit (owner_polls); ask for "
+    "fewer at a time, or listen to them"
+)
 _KEPT: Final = 20_000
 """Pollers that are remembered."""
 
@@ -88,14 +95,15 @@ class Pace:
         rate, most = bounds.limits.polls_per_second, bounds.owner_polls if counted else None
         asker = self._pollers.of(owner)
         poller = None if asker is None else asker.pollers.get(task_id)
-        missing = 0.0 if asker is None or most is None else asker.missing(at, most)
-        passed = 0.0
+        in_all = 0.0 if asker is None or most is None else asker.missing(at, most)
+        passed = of_task = 0.0
         if asker is not None and poller is not None:
             self._pollers.touch(asker, task_id)
             passed = at - poller.at
-            missing = max(missing, poller.missing(at, rate))
-        if missing:
-            raise _too_often(missing, poller)
+            of_task = poller.missing(at, rate)
+        if in_all or of_task:
+            # Whoever asks for one task too often is told so first: that is the easier one to mend.
+            raise _too_often(_TASK.format(rate) if of_task else _ALL.format(most), max(in_all, of_task), poller, owner)
         if asker is None or poller is None:
             poller = Poller(at, BURST * rate)
             asker = self._pollers.add(owner, task_id, poller, BURST * (most or 0))
@@ -126,10 +134,10 @@ class Pace:
         self._since, self._polls = at, 0
 
 
-def _too_often(missing: float, poller: Poller | None) -> PolledTooOften:
+def _too_often(why: str, missing: float, poller: Poller | None, owner: Owner) -> PolledTooOften:
     """`missing`: the seconds until it would be admitted; a millisecond on top, since both sides round."""
     every = USUAL_MS if poller is None else poller.every_ms
-    return PolledTooOften(retry_after_ms=max(every, math.ceil(missing * 1000) + 1))
+    return PolledTooOften(why, retry_after_ms=max(every, math.ceil(missing * 1000) + 1), owner=owner)
 
 
 def _judge(poller: Poller, passed_ms: float) -> None:

@@ -35,7 +35,7 @@ class Room:
         """
         most = self._limits.entries
         if self._begun >= most:
-            raise LimitExceeded(f"The journal of a task has at most {most} entries, and this one is full")
+            raise LimitExceeded(f"The journal of a task has at most {most} entries (entries), and this one is full")
         self._begun += 1
 
     def for_value(self, size: int) -> None:
@@ -49,8 +49,8 @@ class Room:
         if self._could_pass(most) and self._held() + self._added > most:
             self._added -= size
             raise LimitExceeded(
-                f"The journal of a task takes at most {most} bytes as JSON, and {size} more are too many: keep what is "
-                "large elsewhere, and return where it is"
+                f"The journal of a task takes at most {most} bytes as JSON, and {size} more are too many (journal): "
+                "keep what is large elsewhere, and return where it is"
             )
 
     def for_questions(self, keys: Collection[str]) -> None:
@@ -61,7 +61,7 @@ class Room:
         """
         most = self._limits.questions
         if len({*self._journal.questions, *keys}) > most:
-            raise LimitExceeded(f"A task may ask {most} questions at most")
+            raise LimitExceeded(f"A task may ask {most} questions at most (questions)")
 
     def _could_pass(self, most: int) -> bool:
         """Whether it is worth while to measure what there was: few entries, each within its own limit, are not."""

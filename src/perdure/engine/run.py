@@ -184,7 +184,7 @@ class Run:
     def _note_questions(self, asked: Mapping[str, Asked], place: str) -> None:
         self._room.for_questions([*self._asked, *asked])
         for key, new in asked.items():
-            within(f"The question {key!r}", len(encode(new.request).encode()), self.limits.question)
+            within(f"The question {key!r}", len(encode(new.request).encode()), self.limits.question, "question")
             placed = Asked(new.request, place, new.timeout_ms)
             if self._asked.setdefault(key, placed).request != new.request:
                 self._give_up(InputKeyReused(key))
@@ -286,9 +286,8 @@ class Run:
             ConfigurationError, Parked, asyncio.CancelledError: no verb may be used here now (`_line_for`).
         """
         if len(name) > self.limits.step_name:
-            raise LimitExceeded(
-                f"The name {name[:40]!r}… has {len(name)} characters, and {self.limits.step_name} is the limit"
-            )
+            most = f"{self.limits.step_name} is the limit (step_name)"
+            raise LimitExceeded(f"The name {name[:40]!r}… has {len(name)} characters, and {most}")
         replay = await self._load()
         line = self._line_for(verb, name)
         if self._is_unwinding(line):

@@ -41,6 +41,7 @@ from .subscription import Subscription
 
 __all__ = ["Bounds", "Snapshots"]
 
+_FULL: Final = "Too many subscriptions{} are open already: {} is the limit {}"
 _BATCH: Final = 500
 """Tasks in one read, at most."""
 _BREATH: Final = 0.005
@@ -166,8 +167,8 @@ class Snapshots:
         asked = tuple(dict.fromkeys(task_ids))
         most = self._bounds().limits.tasks_per_subscription
         if len(asked) > most:
-            raise LimitExceeded(f"A subscription may ask for {most} tasks at most")
-        subscription = self._admit(owner if counted else None, stays=stays)
+            raise LimitExceeded(f"A subscription may ask for {most} tasks at most (tasks_per_subscription)")
+        subscription = self._admit(owner, counted=counted, stays=stays)
         try:
             for chunk in _chunks(asked, _BATCH):
                 await self._accept(subscription, owner, chunk)
@@ -176,17 +177,18 @@ class Snapshots:
             raise
         return subscription
 
-    def _admit(self, owner: Owner | None, *, stays: bool) -> Subscription:
+    def _admit(self, owner: Owner, *, counted: bool, stays: bool) -> Subscription:
         if self._closed:
             raise StoreUnavailable("The server is shutting down")
         bounds = self._bounds()
         if _is_full(len(self._subscriptions), bounds.subscriptions):
-            raise SubscriptionsFull
-        if owner is not None:
+            raise SubscriptionsFull(_FULL.format("", bounds.subscriptions, "for all (subscriptions)"), owner=owner)
+        if counted:
             if _is_full(self._of_owner[owner], bounds.owner_subscriptions):
-                raise SubscriptionsFull
+                why = _FULL.format(" of this owner", bounds.owner_subscriptions, "(owner_subscriptions)")
+                raise SubscriptionsFull(why, owner=owner)
             self._of_owner[owner] += 1
-        subscription = Subscription(self, owner, stays=stays)
+        subscription = Subscription(self, owner if counted else None, stays=stays)
         self._subscriptions.add(subscription)
         self._nobody.clear()
         return subscription
@@ -209,9 +211,10 @@ class Snapshots:
         if not news.task.status.terminal:  # else nothing more will come of it
             bound = self._bounds().subscribed_tasks
             if _is_full(len(subscription.open), bound):
-                raise LimitExceeded(f"A subscription may ask for {bound} unfinished tasks at most")
+                raise LimitExceeded(f"A subscription may ask for {bound} unfinished tasks at most (subscribed_tasks)")
             if _is_full(self._registered, bound):
-                raise SubscriptionsFull("Too many tasks are listened to already")
+                why = f"Too many tasks are listened to already: {bound} is the limit for all (subscribed_tasks)"
+                raise SubscriptionsFull(why, owner=news.task.owner)
             self._registered += 1
             watched.readers.add(subscription)
         subscription.accept(news)

@@ -149,7 +149,7 @@ def _encoded(run: Run, name: str, value: JSON) -> str:
         raise NotStorable(f"The result of the step {name!r} can't be stored as JSON") from error
     size = len(text.encode())
     advice = "keep what is large elsewhere, and return where it is"
-    within(f"The result of the step {name!r}", size, run.limits.step_result, advice)
+    within(f"The result of the step {name!r}", size, run.limits.step_result, "step_result", advice)
     run.make_room(size)
     return text
 

@@ -73,7 +73,7 @@ class Tasks(TasksExtension):
             tasks gets a handle after all; for any other the call fails (-32021) and the work is cancelled.
         linger: how long a finished task stays readable after its ttl.
         tombstone: how long after that its owner hears that it expired, rather than that there is no such task.
-        identify: whose request it is; the default reads the verified access token.
+        identify: whose request it is, by a plain function; the default reads the verified access token.
         tenant_claim: the claim of the token that holds the tenant, for the default `identify`.
         allow_anonymous: let the server listen beyond this machine though it has no authentication.
         legacy: serve the experimental tasks of revision 2025-11-25 as well, to clients that speak it.
@@ -82,8 +82,9 @@ class Tasks(TasksExtension):
 
     Raises:
         InvalidDuration: a duration is unreadable, zero or negative.
-        ConfigurationError: a number is none or below 1, `queues` names none, `tenant_claim` comes with an `identify` of
-            the server's own, or `keys` is no `KeyRing` or comes with a store of your own.
+        ConfigurationError: a number is none or below 1, `queues` names none, `identify` is no plain function,
+            `tenant_claim` names none or comes with an `identify`, or `keys` is no `KeyRing` or comes with a store of
+            your own.
     """
 
     def __init__(
@@ -234,7 +235,8 @@ class Tasks(TasksExtension):
                 "task" always makes a task, and refuses other clients.
             ttl: how long from its creation the task may live. Past it an unfinished task fails, and later it is
                 deleted. None: unlimited.
-            keep_result: how long a result stays readable from the finish on, extending the ttl if it must.
+            keep_result: how long a result stays readable from the finish on, extending the ttl if it must. Only with a
+                ttl.
             poll_interval: how often clients should poll.
             max_attempts: how many workers may die running the task before it fails.
             retry: run the tool again if it raises what `retry.on` names, as often and as late as that says. A new

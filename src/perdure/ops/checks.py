@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import cast
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.limits import Limits
 from perdure.store.keys import KeyRing
-from perdure.wire.identity import Identify, by_token
+from perdure.wire.identity import Identify, by_token, checked
 
 __all__ = ["Queues", "bound", "count", "identify", "limits", "queues", "ring"]
 
@@ -38,21 +39,40 @@ def bound(value: object, what: str) -> int | None:
         raise ConfigurationError(f"{error}, or None for no bound") from None
 
 
-def identify(own: Identify | None, tenant_claim: str | None) -> Identify:
+def identify(own: object, tenant_claim: object) -> Identify:
     """Who says whose a request is: the server's own function, or the verified token.
 
     Raises:
-        ConfigurationError: both are meant. Tenants that nobody looks at would not be kept apart, and nothing would show
-            it.
+        ConfigurationError: one of them can't do that; or both are meant. Tenants that nobody looks at would not be kept
+            apart, and nothing would show it.
     """
     if own is None:
-        return by_token(tenant_claim)
+        return by_token(_claim(tenant_claim))
+    if not callable(own):
+        raise ConfigurationError(f"identify is {own!r}: write a function from the request to its Owner")
+    if _is_async(own):
+        raise ConfigurationError(
+            "identify is an async function: write a plain one, and look up in the token verifier what has to be looked"
+            " up"
+        )
     if tenant_claim is not None:
         raise ConfigurationError(
             "tenant_claim is for the default identify, and there is another one: say the tenant in the Owner that it"
             " returns"
         )
-    return own
+    return checked(cast("Identify", own))
+
+
+def _claim(name: object) -> str | None:
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise ConfigurationError(f"tenant_claim is {name!r}: write the name of a claim of the token, or leave it out")
+    return name
+
+
+def _is_async(function: object) -> bool:
+    """Whether a call of it makes something that has to be awaited, as far as that can be told before."""
+    called = getattr(type(function), "__call__", None)  # noqa: B004 - the method of an object that is no function
+    return any(iscoroutinefunction(each) or isasyncgenfunction(each) for each in (function, called))
 
 
 def queues(value: object) -> Mapping[str, int | None] | None:

@@ -43,11 +43,12 @@ def serve(target: str, **given: Any) -> None:
 @main.command()
 @click.argument("target", metavar="MODULE:APP")
 @options.store
+@options.log_level
 @options.working
-def worker(target: str, store: str | None, concurrency: int | None, queues: tuple[str, ...]) -> None:
+def worker(target: str, queues: tuple[str, ...], **given: Any) -> None:
     """Run the tasks of the MCPServer that the name APP has in MODULE, without serving it."""
     served = options.served_queues(queues)
-    work.run(_load(target), store=store, concurrency=concurrency, queues=served)
+    work.run(_load(target), queues=served, **given)
 
 
 @main.command()

@@ -14,8 +14,12 @@ from typing import Any, Final, cast
 
 from starlette.requests import ClientDisconnect
 
-__all__ = ["configure"]
+__all__ = ["LEVELS", "configure"]
 
+LEVELS: Final = ("debug", "info", "warning", "error")
+"""What `--log-level` takes."""
+_OURS: Final = "perdure"
+"""The logger above all of ours."""
 
 _TELL_OF_HANG_UPS: Final = ("uvicorn.error", "mcp.server.streamable_http")
 
@@ -41,11 +45,15 @@ class _Lines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
-def configure() -> None:
-    """Give the log its format, unless the program did. To be called once the server is there; levels stay as they are.
+def configure(level: str | None = None) -> None:
+    """Give the log its format, unless the program did. To be called once the server is there.
 
-    A program that has done exactly what the SDK does can't be told from it.
+    `level`, one of `LEVELS`: from where on our own loggers write. All other levels stay as they are: what libraries say
+    of each request would bury what was asked for. A program that has done exactly what the SDK does can't be told from
+    it.
     """
+    if level is not None:
+        logging.getLogger(_OURS).setLevel(level.upper())
     for name in _TELL_OF_HANG_UPS:
         logger = logging.getLogger(name)
         if not any(isinstance(each, _HangUps) for each in logger.filters):

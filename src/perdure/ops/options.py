@@ -7,7 +7,9 @@ from typing import Final, TypeVar
 
 import click
 
-__all__ = ["STORE", "named_store", "served_queues", "serving", "store", "working"]
+from . import logs
+
+__all__ = ["LOG_LEVEL", "STORE", "log_level", "named_store", "served_queues", "serving", "store", "working"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
@@ -21,6 +23,16 @@ store = click.option(
 
 named_store = click.option(
     "--store", required=True, envvar=STORE, show_envvar=True, help="Store URL: sqlite:///tasks.db"
+)
+
+LOG_LEVEL: Final = "PERDURE_LOG_LEVEL"
+
+log_level = click.option(
+    "--log-level",
+    envvar=LOG_LEVEL,
+    show_envvar=True,
+    type=click.Choice(logs.LEVELS, case_sensitive=False),
+    help="From where on Perdure's own loggers write; as they are without it, which is info as a rule.",
 )
 
 
@@ -39,6 +51,7 @@ def serving(command: CommandT) -> CommandT:
             is_flag=True,
             help="Listen beyond this machine though the server has no authentication.",
         ),
+        log_level,
     ]
     for option in reversed(options):
         command = option(command)

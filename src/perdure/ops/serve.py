@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import PerdureError
 
-from . import exposure, health, http, keys, logs, ports, stdin
+from . import exposure, health, http, keys, logs, ports, stdin, verdicts
 from .assembly import Assembly, assembly_of
 from .leaving import Leaving
 from .options import STORE, served_queues, serving, working
@@ -48,6 +48,7 @@ def run(
     worker: bool | None,
     stdio: bool,
     allow_anonymous: bool,
+    log_level: str | None,
     concurrency: int | None,
     queues: tuple[str, ...],
 ) -> None:
@@ -56,7 +57,7 @@ def run(
     Raises:
         SystemExit: it can't start as asked; one line says why and what to do.
     """
-    logs.configure()
+    logs.configure(log_level)
     assembly = assembly_of(app)
     _configure(app, assembly, store=store, worker=worker, concurrency=concurrency, queues=served_queues(queues) or None)
     if not stdio:
@@ -92,7 +93,7 @@ def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port:
         health.offer(app, assembly)
     with Leaving() as leaving:
         http.listen(
-            app.streamable_http_app(host=host, **bounds),
+            verdicts.heard(app.streamable_http_app(host=host, **bounds)),
             sockets,
             log_level="warning",
             log_config=None,

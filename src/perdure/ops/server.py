@@ -10,7 +10,7 @@ from typing import Any, Literal
 from mcp.server.mcpserver import MCPServer
 from starlette.applications import Starlette
 
-from . import exposure, health, http, ports, stdin
+from . import exposure, health, http, ports, stdin, verdicts
 from .assembly import Assembly
 
 __all__ = ["Server"]
@@ -51,9 +51,12 @@ class Server(MCPServer[Any]):
                 super().run(transport, **kwargs)
 
     def streamable_http_app(self, **options: Any) -> Starlette:
-        """As `MCPServer.streamable_http_app`, with `Limits.request_body` as the bound of a request."""
+        """As `MCPServer.streamable_http_app`, with `Limits.request_body` as the bound of a request.
+
+        An `HTTPException` of Starlette's that its token verifier raises is the response.
+        """
         options.setdefault("max_request_body_size", self.assembly.options.limits.request_body)
-        return super().streamable_http_app(**options)
+        return verdicts.heard(super().streamable_http_app(**options))
 
     def _run_http(self, sockets: list[socket.socket], **options: Any) -> None:
         exposure.warn(self)

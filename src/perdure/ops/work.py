@@ -31,14 +31,19 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(
-    app: MCPServer[Any], *, store: str | None, concurrency: int | None, queues: Mapping[str, int | None] | None
+    app: MCPServer[Any],
+    *,
+    store: str | None,
+    log_level: str | None,
+    concurrency: int | None,
+    queues: Mapping[str, int | None] | None,
 ) -> None:
     """Run the tasks of `app` until told to stop.
 
     Raises:
         SystemExit: it can't start as asked; one line says why and what to do.
     """
-    logs.configure()
+    logs.configure(log_level)
     assembly = assembly_of(app)
     if assembly is None:
         raise SystemExit(

@@ -79,6 +79,10 @@ class ToolOptions:
             value: object = getattr(self, option)
             if not holds(value):
                 raise ConfigurationError(f"{option} is {value!r}: write {wanted}")
+        if self.keep_ms is not None and self.ttl_ms is None:
+            raise ConfigurationError(
+                "keep_result extends a ttl, and there is none, so that tasks are kept for good: write ttl= as well"
+            )
 
 
 def _is_whole(value: object) -> TypeGuard[int]:

@@ -187,7 +187,7 @@ def _done(result: object, limits: Limits) -> Settlement:
     except (PydanticSerializationError, NotStorable, ValueError) as error:
         raise NotStorable("The result of the external work can't be stored as JSON") from error
     advice = "keep what is large elsewhere, and report where it is"
-    within("The result of the external work", size, limits.step_result, advice)
+    within("The result of the external work", size, limits.step_result, "step_result", advice)
     return Settlement(EntryState.DONE, value)
 
 

@@ -136,7 +136,7 @@ class ToolHandler:
             return self._error(
                 run,
                 f"Error executing tool {self._tool.name}: its result takes {size} bytes as JSON, and "
-                f"{run.limits.result} is the limit",
+                f"{run.limits.result} is the limit (result)",
             )
         return Completed(dumped)
 

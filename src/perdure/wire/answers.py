@@ -38,7 +38,7 @@ def check(questions: Iterable[InputRequest], responses: Mapping[str, Any], limit
     """
     chosen = {question.key: question.request for question in questions if question.key in responses}
     for key, request in chosen.items():
-        within(f"The response to {key!r}", len(encode(responses[key]).encode()), limits.answer)
+        within(f"The response to {key!r}", len(encode(responses[key]).encode()), limits.answer, "answer")
         reason = _misfit(request, responses[key])
         if reason is not None:
             raise MCPError(INVALID_PARAMS, f"The response to {key!r} does not fit its request: {reason}")

@@ -60,7 +60,7 @@ class Callbacks:
         except (_Bad, NotStorable, ClientDisconnect) as error:
             return _refusal(400, str(error))
         except _TooLarge:
-            return _refusal(413, f"The body has more than {most} bytes")
+            return _refusal(413, f"The body has more than {most} bytes (request_body)")
         except LimitExceeded as error:
             return _refusal(413, str(error))
         except StoreUnavailable as error:

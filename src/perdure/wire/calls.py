@@ -125,7 +125,8 @@ class Calls:
             LimitExceeded: they are too large.
         """
         arguments: dict[str, Any] = params.arguments or {}
-        within("The whole of the arguments", len(to_json(arguments)), self._runtime.options.limits.arguments)
+        limit = self._runtime.options.limits.arguments
+        within("The whole of the arguments", len(to_json(arguments)), limit, "arguments")
         return arguments
 
     async def _prepare(
@@ -153,7 +154,7 @@ class Calls:
         try:
             text = encode(cast("JSON", pydantic_core.to_jsonable_python(value)))
             limit = self._runtime.options.limits.arguments
-            within(f"What the prepare function of {tool.name} returned", len(text.encode()), limit)
+            within(f"What the prepare function of {tool.name} returned", len(text.encode()), limit, "arguments")
             return decode(text)
         except (LimitExceeded, NotStorable, pydantic_core.PydanticSerializationError, ValueError) as error:
             raise UnexpectedToolError(f"Error executing tool {tool.name}") from error

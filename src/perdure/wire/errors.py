@@ -13,15 +13,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from perdure.domain.errors import (
-    BacklogFull,
     IdempotencyKeyReused,
     LimitExceeded,
     MalformedTaskId,
     NotStorable,
     PerdureError,
-    PolledTooOften,
+    Refused,
     StoreUnavailable,
-    SubscriptionsFull,
     TaskExpired,
     TaskNotFound,
 )
@@ -47,9 +45,9 @@ def to_mcp(error: PerdureError) -> MCPError:
     """The protocol error that a client hears for `error`. What is not meant for clients is a bare internal error."""
     if isinstance(error, _CALLERS_FAULT):
         return MCPError(INVALID_PARAMS, str(error))
-    if isinstance(error, StoreUnavailable | BacklogFull | SubscriptionsFull | PolledTooOften):
-        if not isinstance(error, StoreUnavailable):  # of which the store itself says when it begins and ends
-            _refusals.note(str(error))
+    if isinstance(error, StoreUnavailable | Refused):
+        if isinstance(error, Refused):  # of the other the store itself says when it begins and ends
+            _refusals.note(str(error), error.owner)
         return MCPError(UNAVAILABLE, str(error), {"retryAfterMs": error.retry_after_ms})
     return MCPError(INTERNAL_ERROR, "Internal error")
 

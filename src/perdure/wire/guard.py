@@ -2,33 +2,36 @@
 
 They see it raw, which is the one place where it can be told that parameters hold what JSON text can't carry
 (Python's parser takes NaN and lone surrogates), that `Mcp-Name` and the body name different tasks, and that a client
-asks for task notifications without having declared the extension.
+asks for task notifications without having declared the extension, or in the wrong place.
+
+Of `taskIds` beside `notifications` no specification says anything, and parameters that nobody knows are let through.
+But a client that declares the extension knows this one, and would wait on a stream that never says anything: it is
+refused. To one without the extension the name means nothing, nor does it beside a `taskIds` that is in its place.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic_core import to_json
 
-from perdure.domain.errors import NotStorable
 from perdure.domain.limits import Limits
-from perdure.domain.model import JSON
-from perdure.store.codec import encode, is_deeper
 from perdure.tools.declaration import CALL
 
-from .capabilities import require_tasks
-from .models import LISTEN, METHODS, RequestContext, names_tasks
+from .capabilities import declares_tasks, require_tasks
+from .models import LISTEN, METHODS, RequestContext, misplaces_tasks, names_tasks
 
 __all__ = ["Guard"]
 
 logger = logging.getLogger(__name__)
+
+_UNCARRIED: Final = "The request holds a value that JSON text can't carry: {}"
 
 
 class Guard:
@@ -68,6 +71,9 @@ class Guard:
             self._check_name(ctx)
         elif method == LISTEN and names_tasks(params):
             require_tasks(ctx)
+        elif method == LISTEN and misplaces_tasks(params) and declares_tasks(ctx):
+            # Else nothing would be listened to, in silence. To a client without the extension it is any unknown name.
+            raise MCPError(INVALID_PARAMS, "taskIds belongs into notifications, and not beside it")
 
     def _concerns_tasks(self, ctx: RequestContext) -> bool:
         """Whether the parameters may come to be stored. Everything else on the server is none of our business."""
@@ -102,37 +108,39 @@ def _says(header: str, text: str) -> bool:
 def _refuse_unrepresentable(request: list[Any], depth: int | None) -> None:
     """Refuse what JSON text can't carry; and what nests deeper than `depth` levels, unless that is None."""
     try:
-        if depth is None:
-            _walk(request)
-            return
-        too_deep = any(is_deeper(part, encode(part), depth) for part in cast("list[JSON]", request))
-    except (NotStorable, UnicodeError, ArithmeticError):
-        message = (
-            "The request holds a value that JSON text can't carry (NaN, an infinity, a lone surrogate, or too deep)"
-        )
-        raise MCPError(INVALID_PARAMS, message) from None
-    if too_deep:
-        raise MCPError(INVALID_PARAMS, f"The parameters nest deeper than {depth} levels, which is the limit")
+        levels = max(map(_levels, request))
+    except UnicodeError:
+        raise MCPError(INVALID_PARAMS, _UNCARRIED.format("a lone surrogate")) from None
+    except ArithmeticError:
+        raise MCPError(INVALID_PARAMS, _UNCARRIED.format("NaN or an infinity")) from None
+    if depth is not None and levels > depth:
+        raise MCPError(INVALID_PARAMS, f"The parameters nest deeper than {depth} levels, which is the limit (depth)")
 
 
-def _walk(value: object) -> None:
-    """Look at every number and text, however deep; not by recursion, which would be a limit of its own.
+def _levels(value: object) -> int:
+    """How deep a value nests. Looks at every number and text, but not by recursion, which would be a limit of its own.
 
     Raises:
         ArithmeticError, UnicodeError: one of them is nothing that JSON text can carry.
     """
-    pending = [value]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            children = cast("dict[str, object]", node)
-            pending += [*children, *children.values()]
-        elif isinstance(node, list):
-            pending += cast("list[object]", node)
-        elif isinstance(node, str):
-            node.encode("utf-8")
-        elif isinstance(node, float) and not math.isfinite(node):
-            raise ArithmeticError
+    level, depth = [value], 0
+    while level:
+        depth += any(isinstance(node, dict | list) for node in level)
+        level = [child for node in level for child in _within(node)]
+    return depth
+
+
+def _within(node: object) -> Iterable[object]:
+    if isinstance(node, dict):
+        children = cast("dict[str, object]", node)
+        return [*children, *children.values()]
+    if isinstance(node, list):
+        return cast("list[object]", node)
+    if isinstance(node, str):
+        node.encode("utf-8")
+    elif isinstance(node, float) and not math.isfinite(node):
+        raise ArithmeticError
+    return ()
 
 
 def _is_plain(request_id: int | str | None, method: str, params: Mapping[str, Any] | None, depth: int) -> bool:

@@ -51,8 +51,8 @@ def read(params: CallToolRequestParams, limits: Limits) -> Key | None:
         return None
     text = meta[IDEMPOTENCY_KEY]
     if not isinstance(text, str) or not 1 <= len(text) <= limits.idempotency_key:
-        most = limits.idempotency_key
-        raise MCPError(INVALID_PARAMS, f"{IDEMPOTENCY_KEY} must be a string of 1 to {most} characters")
+        wanted = f"a string of 1 to {limits.idempotency_key} characters (idempotency_key)"
+        raise MCPError(INVALID_PARAMS, f"{IDEMPOTENCY_KEY} must be {wanted}")
     return Key(plain(text), _digest(params))
 
 

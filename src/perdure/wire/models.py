@@ -23,6 +23,7 @@ __all__ = [
     "RequestContext",
     "TaskParams",
     "UpdateParams",
+    "misplaces_tasks",
     "names_tasks",
 ]
 
@@ -56,3 +57,8 @@ def names_tasks(params: Mapping[str, Any] | None) -> bool:
     """Whether the raw parameters of a `subscriptions/listen` ask for tasks, be it well or badly."""
     notifications = (params or {}).get("notifications")
     return isinstance(notifications, dict) and "taskIds" in notifications
+
+
+def misplaces_tasks(params: Mapping[str, Any] | None) -> bool:
+    """Whether they have `taskIds` where the core's parameters are, beside `notifications`."""
+    return "taskIds" in (params or {})
