@@ -205,7 +205,7 @@ class Session:
     """One worker process, and THE lease: every run that it has claimed is held as long as this lives.
 
     `info` says where the process lives (`engine/lease.py` writes and reads it), so that a neighbour can tell at once
-    that it died.
+    that it died, what it can run, and under which key it seals (`engine/sealers.py`).
     """
 
     id: str
