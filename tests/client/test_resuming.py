@@ -142,6 +142,31 @@ async def test_a_server_that_stalls_does_not_hold_up_a_start_for_longer_than_its
     assert (record.key, record.task_id) == ("mine", None)
 
 
+@pytest.mark.parametrize("by_call", [True, False])
+async def test_a_handle_that_the_journal_does_not_take_is_not_thrown_away(
+    tmp_path: Path, tools: Tools, by_call: bool
+) -> None:
+    """The disk may be full just when the answer comes."""
+    tasks = Tasks(tmp_path / "journal.db")
+
+    def full(answer: dict[str, Any]) -> dict[str, Any]:
+        vars(tasks.journal)["_db"].execute("PRAGMA query_only = ON")
+        return answer
+
+    async with (
+        spied_on(tmp_path, tools, Spy(change={CALL: full})) as up,
+        connected(up.client.url, tasks, Person()) as client,
+    ):
+        if by_call:
+            assert text(await client.call_tool("ask")) == "accept True"
+        else:
+            handle = await tasks.start(client, "ask", idempotency_key="mine")
+            assert text(await handle.result(PATIENCE)) == "accept True"
+            vars(tasks.journal)["_db"].execute("PRAGMA query_only = OFF")
+            assert (await tasks.resume(client, "mine")).id == handle.id
+    tasks.journal.close()
+
+
 # -- questions before there is a task ----------------------------------------------------------------------------------
 
 

@@ -246,3 +246,21 @@ async def test_a_stream_that_dies_without_a_word_is_found_out_by_a_rare_poll(
             tools.gate.set()
             assert text(await wait) == "through"
     assert spy.came[LISTEN] == 1
+
+
+async def test_after_an_outage_the_first_answer_ends_the_pauses_of_all(tmp_path: Path, tools: Tools) -> None:
+    spy, tasks = Spy(refuse={GET: always(-32000, "away")}), Tasks(listen=False, chance=lambda: 0.5)
+    async with watched(tmp_path, tools, spy, tasks, concurrency=50) as (_, client):
+        first, second = await started(client, tasks, 2)
+        async with waited_for([first]) as came:
+            await eventually(lambda: spy.came[GET] >= 4, "it is asked for in vain")
+            wait = asyncio.create_task(second.result(PATIENCE))
+            # The pause of the first one is four seconds by now, that of the second one half a second.
+            await asyncio.sleep(0)
+            spy.refuse.clear()
+            tools.gate.set()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            assert text(await wait) == "through"
+        assert came == ["through"]
+        assert loop.time() - began < 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
@@ -11,7 +12,7 @@ from mcp_types import INTERNAL_ERROR, CallToolResult, ErrorData
 from pydantic import BaseModel, ValidationError
 
 from . import asking, questions
-from .errors import Malformed, TaskCancelled, TaskFailed, TaskTimedOut
+from .errors import JournalUnusable, Malformed, TaskCancelled, TaskFailed, TaskTimedOut
 from .failpoints import reach
 from .journal import Record
 from .link import Link, alone
@@ -19,6 +20,8 @@ from .snapshot import Snapshot
 from .watched import Watched
 
 __all__ = ["TaskHandle"]
+
+logger = logging.getLogger(__name__)
 
 _PATIENCE: Final = 60.0
 """Seconds in which a single request has to come through, tries and pauses together."""
@@ -159,7 +162,11 @@ class TaskHandle:
         if self._known is None or snapshot.follows(self._known):
             self._known = snapshot
         if snapshot.is_terminal:
-            self._link.journal.settle(self._record, snapshot.status)
+            try:
+                self._link.journal.settle(self._record, snapshot.status)
+            except JournalUnusable:
+                # What there is to come back to has come. It is looked at again after a restart, and that is all.
+                logger.exception("the journal does not take that the task %s is over", self.id)
         return snapshot
 
     def _outcome(self, snapshot: Snapshot) -> CallToolResult:

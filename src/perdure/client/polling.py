@@ -25,6 +25,8 @@ from .watched import Watched
 __all__ = ["Polling"]
 
 _AT_ONCE: Final = 4
+_AWAY: Final = 3
+"""Failures in a row, of whichever tasks, that say that it is the server and none of these."""
 
 
 class Polling:
@@ -39,6 +41,7 @@ class Polling:
         self._sooner = asyncio.Event()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._over = 0
+        self._in_a_row = 0
 
     def begin(self, task: Watched) -> None:
         """Poll a task that was just added: at once if nothing is known of it."""
@@ -107,6 +110,7 @@ class Polling:
             self._failed(task, error)
         else:
             self._over, task.failures, task.answered = 0, 0, _now()
+            self._answered()
             task.offer(snapshot)
             if task.is_open:
                 wait = pace.listened(snapshot, self._chance()) if task.heard else self._interval(snapshot)
@@ -117,6 +121,14 @@ class Polling:
 
     def _interval(self, snapshot: Snapshot) -> float:
         return pace.interval(snapshot, self._chance(), len(self._watched))
+
+    def _answered(self) -> None:
+        """The server is there. If it was not, nobody need wait until the end of a pause that grew meanwhile."""
+        was_away, self._in_a_row = self._in_a_row >= _AWAY, 0
+        if was_away:
+            for task in self._watched.values():
+                if task.failures and not task.polling:
+                    self.at_once(task)
 
     def _spread(self) -> float:
         """What is asked for at once is still asked for one after the other, if it is many."""
@@ -135,6 +147,7 @@ class Polling:
             task.fail(ends)
             return
         task.failures += 1
+        self._in_a_row += 1
         task.answered = _now()
         least = 0.0 if task.snapshot is None else pace.interval(task.snapshot, 0.0)
         wait = max(least, pace.backoff(task.failures, fault.after, self._chance()))

@@ -6,11 +6,12 @@ what belongs to a session (who watches, which server it is) is kept here by sess
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -28,7 +29,7 @@ from perdure.domain.names import EXTENSION
 
 from . import pace
 from .calling import Call, Created, Unheard, created, honours_keys
-from .errors import Unsure
+from .errors import JournalUnusable, Unsure
 from .failpoints import reach
 from .handle import TaskHandle
 from .http import HTTP
@@ -39,6 +40,8 @@ from .snapshot import NotATask, Snapshot
 from .watcher import Watcher
 
 __all__ = ["Resumed", "Tasks", "server_of"]
+
+logger = logging.getLogger(__name__)
 
 _REQUEST: Final = 30.0
 
@@ -113,9 +116,9 @@ class Tasks(ClientExtension):
     async def _resolve(self, answer: Created, ctx: ClaimContext) -> CallToolResult:
         known = created(answer)
         name = self._names.get(ctx.session) or self._server or _name_only(ctx.session)
-        record = self.journal.adopt(name, ctx.tool_name, known.id)
         link = self._link(ctx.session, ctx.read_timeout_seconds)
-        return await TaskHandle(link, record, known).result(self._timeout)
+        handle = self._handle(link, ctx.tool_name, known, lambda: self.journal.adopt(name, ctx.tool_name, known.id))
+        return await handle.result(self._timeout)
 
     async def _told(self, news: _News) -> None:
         said = news.model_extra or {}
@@ -248,9 +251,9 @@ class Tasks(ClientExtension):
                 self.journal.forget(record)
                 return TaskHandle(link, record, settled=answer)
             reach("call answered")
-            known = self.journal.handle(record, answer.id)
+            handle = self._handle(link, record.tool, answer, lambda: self.journal.handle(record, answer.id))
             reach("handle recorded")
-            return TaskHandle(link, known, answer)
+            return handle
         raise Unsure(record)
 
     async def _answer(self, client: Client, call: Call, record: Record) -> CallToolResult | Snapshot:
@@ -268,6 +271,15 @@ class Tasks(ClientExtension):
                 raise
             failures += 1
             await anyio.sleep(pace.backoff(failures, 0.0, self._chance()))
+
+    def _handle(self, link: Link, tool: str, known: Snapshot, put: Callable[[], Record]) -> TaskHandle:
+        """The handle of a task that there is now, whatever the journal says to that."""
+        try:
+            return TaskHandle(link, put(), known)
+        except JournalUnusable:
+            logger.exception("the task %s is not on record, and is lost if this process ends", known.id)
+            spare = Journal()
+            return TaskHandle(replace(link, journal=spare), spare.adopt("", tool, known.id), known)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
