@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.client import Journal, JournalUnusable, Record
+from perdure.client.holder import LockedFile
 from perdure.client.journal import Answered, Asking
 from tests.wire.support import ROOT
 
@@ -192,3 +193,30 @@ def test_who_made_a_call_is_busy_with_it_for_as_long_as_he_lives(tmp_path: Path)
     assert found is not None
     assert found.holder != record.holder
     second.close()
+
+
+SWEEPING = """
+import pathlib, sys
+from perdure.client.holder import LockedFile
+user = LockedFile(pathlib.Path(sys.argv[1]))
+print(user.token, flush=True)
+while True:
+    user.sweep()
+"""
+
+
+def test_who_comes_while_another_sweeps_is_not_taken_for_gone(tmp_path: Path) -> None:
+    """A file that is not locked yet looks like that of a user who died."""
+    journal = tmp_path / "journal.db"
+    observer = LockedFile(journal)
+    with subprocess.Popen([sys.executable, "-c", SWEEPING, journal], stdout=subprocess.PIPE) as sweeper:
+        try:
+            assert sweeper.stdout is not None
+            sweeper.stdout.readline()
+            for _ in range(2_000):
+                user = LockedFile(journal)
+                assert observer.is_alive(user.token)
+                user.close()
+        finally:
+            sweeper.kill()
+            observer.close()

@@ -48,12 +48,11 @@ class LockedFile:
     """A user of the journal at `path`, beside which its file lies: `JOURNAL-TOKEN.user`."""
 
     def __init__(self, path: Path) -> None:
-        self.token = uuid4().hex
         self._path = path
-        mine = self._file(self.token)
-        self._locked = os.open(mine, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        # Nobody else knows the token before a claim has it, so nobody else can have the lock.
-        fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A neighbour who sweeps may take a file that is not locked yet for that of a user who is gone.
+        while (locked := self._made(token := uuid4().hex)) is None:
+            pass
+        self.token, self._locked = token, locked
 
     def is_alive(self, token: str) -> bool:
         if token == self.token:
@@ -81,6 +80,17 @@ class LockedFile:
         """Remove the files of users that are gone."""
         for found in self._path.parent.glob(f"{self._path.name}-*.user"):
             self.is_alive(found.name.removeprefix(f"{self._path.name}-").removesuffix(".user"))
+
+    def _made(self, token: str) -> int | None:
+        """The file of a new user, locked; None if somebody was quicker."""
+        mine = self._file(token)
+        made = os.open(mine, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with suppress(BlockingIOError):
+            fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if mine.exists():
+                return made
+        os.close(made)
+        return None
 
     def _file(self, token: str) -> Path:
         return self._path.with_name(f"{self._path.name}-{token}.user")
