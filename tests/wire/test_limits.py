@@ -240,8 +240,11 @@ def somebody(_: object) -> Owner:
 
 
 def idle(**options: Any) -> dict[str, Any]:
-    """Nobody works, so that what was created stays as it is; each client is somebody."""
-    return {"worker": False, "identify": somebody, **options}
+    """Nobody works, so that what was created stays as it is; each client is somebody, and may have all there is."""
+    return {"worker": False, "identify": somebody, **dict.fromkeys(SHARES), **options}
+
+
+SHARES = ("tenant_backlog", "owner_tasks", "owner_subscriptions", "owner_subscribed_tasks")
 
 
 EDGES: dict[str, Edge] = {
@@ -268,6 +271,7 @@ EDGES: dict[str, Edge] = {
     "subscriptions": Edge(streams, "Too many subscriptions", options=idle(subscriptions=2)),
     "owner_subscriptions": Edge(streams, "Too many subscriptions", options=idle(owner_subscriptions=2)),
     "subscribed_tasks": Edge(streams, "Too many tasks are listened to", options=idle(subscribed_tasks=2)),
+    "owner_subscribed_tasks": Edge(streams, "Too many tasks are listened to", options=idle(owner_subscribed_tasks=2)),
     "owner_polls": Edge(owner_polls, "asked for too often", options=idle(owner_polls=1)),
     "polls": Edge(polls, "1250 ms", options=idle(polls=4)),
 }
@@ -291,4 +295,42 @@ async def test_what_is_just_within_a_limit_goes_through_and_one_more_does_not(tm
 def test_every_limit_has_its_edge() -> None:
     bounded = {"backlog", "tenant_backlog", "owner_tasks", "owner_polls", "subscriptions", "owner_subscriptions"}
     assert bounded < set(signature(Tasks).parameters)
-    assert set(EDGES) == {each.name for each in fields(Limits)} | bounded | {"subscribed_tasks", "polls"}
+    listened = {"subscribed_tasks", "owner_subscribed_tasks"}
+    assert set(EDGES) == {each.name for each in fields(Limits)} | bounded | listened | {"polls"}
+
+
+# -- what one leaves to others -----------------------------------------------------------------------------------------
+
+
+async def test_an_owner_and_a_tenant_that_create_without_end_leave_room_for_others(tmp_path: Path) -> None:
+    who = [Owner("acme", "ada")]
+    async with stage(tmp_path, declare, worker=False, backlog=10, identify=lambda _: who[0]) as up:
+
+        async def fill(owner: Owner) -> int:
+            who[0] = owner
+            replies = [await up.client.call("echo", {"text": "x"}) for _ in range(12)]
+            return sum(said(reply) is None for reply in replies)
+
+        assert await fill(Owner("acme", "ada")) == 1
+        assert sum([await fill(Owner("acme", f"ada's client {number}")) for number in range(6)]) == 4
+        assert await fill(Owner("globex", "bob")) == 1
+
+
+async def test_where_all_are_one_owner_it_may_have_what_there_is(tmp_path: Path) -> None:
+    async with stage(tmp_path, declare, worker=False, backlog=10) as up:
+        for _ in range(10):
+            assert said(await up.client.call("echo", {"text": "x"})) is None
+        assert said(await up.client.call("echo", {"text": "x"})) is not None
+
+
+async def test_an_owner_that_listens_to_all_it_may_leaves_room_for_others(tmp_path: Path) -> None:
+    who = [Owner("acme", "ada")]
+    async with stage(tmp_path, declare, worker=False, subscribed_tasks=20, identify=lambda _: who[0]) as up:
+        hers = await up.client.start("echo", {"text": "x"})
+        async with AsyncExitStack() as stack:
+            for number in range(2):
+                stream = await stack.enter_async_context(listening(up.client, hers, id=number))
+                await stream.begun()
+            assert await listens(up, [hers]) == "Too many tasks are listened to already"
+            who[0] = Owner("acme", "bob")
+            assert await listens(up, [await up.client.start("echo", {"text": "x"})]) is None

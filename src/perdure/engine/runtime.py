@@ -52,9 +52,9 @@ class Options:
     `queues`: those that its worker serves, each with how many runs it may have at once (None: as many as the worker);
     None in place of the map: all. `backlog` and `tenant_backlog`: how many tasks may wait to be run, in all and of one
     tenant, before another is refused; `owner_tasks`: how many unfinished ones an owner may have. `subscriptions` and
-    `owner_subscriptions`: how many may be open, in all and of one owner; `subscribed_tasks`: of how many tasks
-    together, one that several ask for counting as often. `polls`: how many the process should have to answer per
-    second; `owner_polls`: how many of one owner it answers.
+    `owner_subscriptions`: how many may be open, in all and of one owner; `subscribed_tasks` and
+    `owner_subscribed_tasks`: of how many tasks together, one that several ask for counting as often.
+    `polls`: how many the process should have to answer per second; `owner_polls`: how many of one owner it answers.
     """
 
     worker: bool = True
@@ -62,10 +62,11 @@ class Options:
     queues: Mapping[str, int | None] | None = None
     backlog: int | None = 10_000
     tenant_backlog: int | None = None
-    owner_tasks: int | None = 10_000
+    owner_tasks: int | None = 1_000
     subscriptions: int | None = 10_000
     owner_subscriptions: int | None = 1_000
     subscribed_tasks: int | None = 100_000
+    owner_subscribed_tasks: int | None = 10_000
     polls: int | None = 1_000
     owner_polls: int | None = 1_000
     limits: Limits = field(default_factory=Limits)

@@ -19,7 +19,7 @@ from perdure.domain.model import Owner
 
 from .models import RequestContext
 
-__all__ = ["ANONYMOUS", "LOCAL", "Identify", "by_token"]
+__all__ = ["ANONYMOUS", "LOCAL", "Identify", "by_token", "is_one_of_many"]
 
 Identify = Callable[[RequestContext], Owner]
 """Says whose request it is. Called on every request that touches a task; must not block."""
@@ -27,6 +27,15 @@ Identify = Callable[[RequestContext], Owner]
 _NAMELESS: Final = ""
 ANONYMOUS = Owner(_NAMELESS, "anonymous")
 LOCAL = Owner(_NAMELESS, "local")
+
+
+def is_one_of_many(owner: Owner) -> bool:
+    """Whether the bounds of one owner hold for it, so that there is something left for others.
+
+    Without authentication all clients are one owner. Over HTTP one of them could use up what is there for all; over
+    stdio there are no others.
+    """
+    return owner not in (ANONYMOUS, LOCAL)
 
 
 def by_token(tenant_claim: str | None = None) -> Identify:
