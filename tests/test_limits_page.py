@@ -4,6 +4,7 @@ import re
 from dataclasses import fields
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 from perdure import Limits, Tasks
 from tests.wire.test_limits import EDGES
@@ -23,7 +24,7 @@ def test_the_page_lists_every_limit_that_is_tested_at_its_edge() -> None:
 
 
 def test_the_page_gives_the_defaults_of_the_code() -> None:
-    of_tasks = {name: each.default for name, each in signature(Tasks).parameters.items()}
+    of_tasks: dict[str, Any] = {name: each.default for name, each in signature(Tasks).parameters.items()}
     defaults = of_tasks | {each.name: each.default for each in fields(Limits)}
     assert table() == {name: shown(defaults[name]) for name in EDGES}
 

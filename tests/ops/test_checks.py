@@ -121,13 +121,15 @@ SHARED = [
 def test_nobody_may_have_all_that_is_there_for_everybody_however_much_that_is(
     part: str, whole: str, of_all: int | None
 ) -> None:
-    options = Tasks(MemoryStore(), identify=anybody, **({} if of_all is None else {whole: of_all})).assembly.options
+    said: dict[str, Any] = {} if of_all is None else {whole: of_all}
+    options = Tasks(MemoryStore(), identify=anybody, **said).assembly.options
     assert 1 <= getattr(options, part) <= getattr(options, whole) / 2
 
 
 @pytest.mark.parametrize(("part", "whole"), SHARED)
 def test_a_share_of_what_has_no_bound_is_none_and_one_of_little_is_something(part: str, whole: str) -> None:
-    assert getattr(Tasks(MemoryStore(), identify=anybody, **{whole: None}).assembly.options, part) is None
+    none: dict[str, Any] = {whole: None}
+    assert getattr(Tasks(MemoryStore(), identify=anybody, **none).assembly.options, part) is None
     little: dict[str, Any] = {whole: 5, part: "1%"}
     assert getattr(Tasks(MemoryStore(), identify=anybody, **little).assembly.options, part) == 1
 

@@ -302,12 +302,22 @@ def test_every_limit_has_its_edge() -> None:
 # -- what one leaves to others -----------------------------------------------------------------------------------------
 
 
+@dataclass
+class Somebody:
+    """Whose every request is just now."""
+
+    owner: Owner
+
+    def __call__(self, _: object) -> Owner:
+        return self.owner
+
+
 async def test_an_owner_and_a_tenant_that_create_without_end_leave_room_for_others(tmp_path: Path) -> None:
-    who = [Owner("acme", "ada")]
-    async with stage(tmp_path, declare, worker=False, backlog=10, identify=lambda _: who[0]) as up:
+    who = Somebody(Owner("acme", "ada"))
+    async with stage(tmp_path, declare, worker=False, backlog=10, identify=who) as up:
 
         async def fill(owner: Owner) -> int:
-            who[0] = owner
+            who.owner = owner
             replies = [await up.client.call("echo", {"text": "x"}) for _ in range(12)]
             return sum(said(reply) is None for reply in replies)
 
@@ -324,13 +334,13 @@ async def test_where_all_are_one_owner_it_may_have_what_there_is(tmp_path: Path)
 
 
 async def test_an_owner_that_listens_to_all_it_may_leaves_room_for_others(tmp_path: Path) -> None:
-    who = [Owner("acme", "ada")]
-    async with stage(tmp_path, declare, worker=False, subscribed_tasks=20, identify=lambda _: who[0]) as up:
+    who = Somebody(Owner("acme", "ada"))
+    async with stage(tmp_path, declare, worker=False, subscribed_tasks=20, identify=who) as up:
         hers = await up.client.start("echo", {"text": "x"})
         async with AsyncExitStack() as stack:
             for number in range(2):
                 stream = await stack.enter_async_context(listening(up.client, hers, id=number))
                 await stream.begun()
             assert await listens(up, [hers]) == "Too many tasks are listened to already"
-            who[0] = Owner("acme", "bob")
+            who.owner = Owner("acme", "bob")
             assert await listens(up, [await up.client.start("echo", {"text": "x"})]) is None

@@ -27,9 +27,9 @@ class Limits:
     Args:
         arguments: bytes that the arguments of a call take as JSON, and what its `prepare` function returned.
         step_name: characters in the name of a step or of external work.
-        entries: entries in the journal of one task: steps, sleeps, external work, gathers.
+        entries: entries in the journal of one task: steps, sleeps, and external work, which takes two or three.
         step_result: bytes that one step's result takes as JSON.
-        journal: bytes that the values of all entries of one task take as JSON.
+        journal: bytes that the values of all entries of one task take as JSON: results, and what went wrong.
         questions: questions that one task may ask in its whole life.
         question: bytes that one question takes as JSON.
         answer: bytes that the answer to one question takes as JSON.
