@@ -25,7 +25,7 @@ def test_the_page_lists_every_limit_that_is_tested_at_its_edge() -> None:
 
 def test_the_page_gives_the_defaults_of_the_code() -> None:
     of_tasks: dict[str, Any] = {name: each.default for name, each in signature(Tasks).parameters.items()}
-    defaults = of_tasks | {each.name: each.default for each in fields(Limits)}
+    defaults: dict[str, Any] = of_tasks | {each.name: each.default for each in fields(Limits)}
     assert table() == {name: shown(defaults[name]) for name in EDGES}
 
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.context import ServerRequestContext
@@ -213,3 +214,31 @@ async def test_a_server_may_identify_its_users_itself(tmp_path: Path) -> None:
         task_id = await up.client.start("mine", extra={"x-user": "ada"})
         assert (await up.client.get(task_id, extra={"x-user": "bob"})).code == -32602
         await up.client.until(task_id, "input_required", extra={"x-user": "ada"})
+
+
+# -- owners that are too long ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [
+        (Owner("a" * 250, "é" * 625), None),
+        (Owner("a" * 251, "ada"), "The tenant that the request is from takes 251 bytes, and 250 is the limit"),
+        (Owner("acme", "é" * 626), "The principal that the request is from takes 1252 bytes, and 1250 is the limit"),
+        (Owner("ac\0me", "ada"), "The tenant that the request is from is no text that can be stored"),
+        (Owner("acme", "\ud800"), "The principal that the request is from is no text that can be stored"),
+    ],
+    ids=["just within", "long tenant", "long principal", "null", "surrogate"],
+)
+async def test_an_owner_that_not_every_store_can_keep_is_refused_by_what_is_wrong_with_it(
+    tmp_path: Path, owner: Owner, said: str | None
+) -> None:
+    def identify(_: object) -> Owner:
+        return owner
+
+    async with stage(tmp_path, declare, worker=False, identify=identify) as up:
+        for reply in (await up.client.call("mine"), await up.client.get(UNKNOWN)):
+            if said is None:
+                assert reply.body.get("error", {}).get("message") in (None, "Task not found")
+            else:
+                assert (reply.code, reply.error["message"]) == (-32600, said)

@@ -50,6 +50,11 @@ async def asking(questions: int, message: str, task: TaskContext) -> str:
     return "answered"
 
 
+async def asking_under(key: str, task: TaskContext) -> str:
+    await task.elicit(key, "Who?", Name)
+    return "answered"
+
+
 async def telling(message: str, task: TaskContext) -> str:
     await task.report(message)
     await task.elicit("go", "Go on?", Name)
@@ -57,7 +62,7 @@ async def telling(message: str, task: TaskContext) -> str:
 
 
 def declare(tasks: Tasks) -> None:
-    for tool in (echo, nested, stepping, asking, telling):
+    for tool in (echo, nested, stepping, asking, asking_under, telling):
         tasks.tool()(tool)
 
 
@@ -116,6 +121,10 @@ async def journal(scene: Stage, past: int) -> str | None:
 
 async def questions(scene: Stage, past: int) -> str | None:
     return await waits(scene, "asking", {"questions": 2 + past, "message": "Who?"})
+
+
+async def question_key(scene: Stage, past: int) -> str | None:
+    return await waits(scene, "asking_under", {"key": "😀" * (5 + past)})
 
 
 QUESTION = len(encode(Elicit("", Name).request()))
@@ -256,6 +265,7 @@ EDGES: dict[str, Edge] = {
     "step_result": Edge(step_result, "'s' takes 101 bytes as JSON, and 100 is the limit", Limits(step_result=100)),
     "journal": Edge(journal, "takes at most 300 bytes as JSON, and 101 more", Limits(journal=300)),
     "questions": Edge(questions, "may ask 2 questions at most", Limits(questions=2)),
+    "question_key": Edge(question_key, "has 6 characters, and 5 is the limit", Limits(question_key=5)),
     "question": Edge(question, f"'q0' takes {QUESTION + 21} bytes", Limits(question=QUESTION + 20)),
     "answer": Edge(answer, f"'q0' takes {ANSWER + 21} bytes", Limits(answer=ANSWER + 20)),
     "message": Edge(message, "xxxxxxxxx…", Limits(message=10)),

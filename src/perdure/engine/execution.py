@@ -153,6 +153,7 @@ class Execution:
         except Unreadable as error:
             await self._put_off(error)
         except PerdureError as error:
+            logger.warning("what task %s came to could not be stored: %s", self._known_as, error)
             await self._store.finish(self.claim, _internal_error(str(error)))
         except Exception:  # the boundary around one task's outcome: let through, it would end the worker
             logger.exception("what task %s came to could not be stored", self._known_as)

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.limits import Limits
-from perdure.wire.identity import Identify, by_token
+from perdure.wire.identity import Identify, bounded, by_token
 
 __all__ = ["Queues", "bound", "count", "identify", "limits", "queues", "share"]
 
@@ -61,13 +61,13 @@ def identify(own: Identify | None, tenant_claim: str | None) -> Identify:
             it.
     """
     if own is None:
-        return by_token(tenant_claim)
+        return bounded(by_token(tenant_claim))
     if tenant_claim is not None:
         raise ConfigurationError(
             "tenant_claim is for the default identify, and there is another one: say the tenant in the Owner that it"
             " returns"
         )
-    return own
+    return bounded(own)
 
 
 def queues(value: object) -> Mapping[str, int | None] | None:

@@ -15,11 +15,13 @@ from mcp.server.auth.provider import principal_components
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
+from perdure.domain.limits import MAX_PRINCIPAL, MAX_TENANT
 from perdure.domain.model import Owner
+from perdure.store.codec import is_plain
 
 from .models import RequestContext
 
-__all__ = ["ANONYMOUS", "LOCAL", "Identify", "by_token", "is_one_of_many"]
+__all__ = ["ANONYMOUS", "LOCAL", "Identify", "bounded", "by_token", "is_one_of_many"]
 
 Identify = Callable[[RequestContext], Owner]
 """Says whose request it is. Called on every request that touches a task; must not block."""
@@ -56,6 +58,26 @@ def by_token(tenant_claim: str | None = None) -> Identify:
         return Owner(tenant, json.dumps([issuer, client, subject], separators=(",", ":")))
 
     return identify
+
+
+def bounded(identify: Identify) -> Identify:
+    """The same, for owners that every store can keep: they are part of its keys.
+
+    What it returns raises MCPError (-32600) for one that is too long, or has a null or a lone surrogate in it.
+    """
+
+    def known(ctx: RequestContext) -> Owner:
+        owner = identify(ctx)
+        for part, text, most in (("tenant", owner.tenant, MAX_TENANT), ("principal", owner.principal, MAX_PRINCIPAL)):
+            if not is_plain(text):
+                raise MCPError(INVALID_REQUEST, f"The {part} that the request is from is no text that can be stored")
+            size = len(text.encode())
+            if size > most:
+                message = f"The {part} that the request is from takes {size} bytes, and {most} is the limit"
+                raise MCPError(INVALID_REQUEST, message)
+        return owner
+
+    return known
 
 
 def _tenant(claim: object) -> str:
