@@ -27,6 +27,7 @@ from .handler import Handlers
 from .janitor import Janitor
 from .pace import Pace
 from .snapshots import Snapshots
+from .unanswered import Unanswered
 from .unclaimed import Watch
 from .wake import Hub
 from .worker import Worker
@@ -89,6 +90,7 @@ class Runtime:
         self.backlog = Backlog(lambda: self.store, lambda: self.options)
         self.pace = Pace(lambda: self.options)
         self.snapshots = Snapshots(lambda: self.store, lambda: self.options)
+        self.unanswered = Unanswered(lambda: self.store)
         self._worker: Worker | None = None
         self._stopping = False
         self._opening = anyio.Lock()
@@ -147,6 +149,7 @@ class Runtime:
             asyncio.create_task(_again_and_again("janitor", self._janitor().keep_house)),
             asyncio.create_task(_again_and_again("watch", Watch(self.store).keep_watch)),
             asyncio.create_task(_again_and_again("snapshots", self.snapshots.keep_up)),
+            asyncio.create_task(_again_and_again("unanswered", self.unanswered.keep_watch)),
         ]
         serving = asyncio.create_task(_again_and_again("worker", self._serve)) if self.options.worker else None
         try:

@@ -43,12 +43,19 @@ class Calls:
     """Serves calls of task tools. All times and options are the tool's.
 
     `inline_timeout_ms` bounds the wait of each request that a tool runs inside of. `server` says which server it is,
-    which is not known yet when tools are declared.
+    which is not known yet when tools are declared; `state_lives`, for how many seconds the state of a request is good
+    there.
     """
 
-    def __init__(self, runtime: Runtime, inline_timeout_ms: int, server: Callable[[], MCPServer[Any] | None]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        inline_timeout_ms: int,
+        server: Callable[[], MCPServer[Any] | None],
+        state_lives: Callable[[], float | None],
+    ) -> None:
         self._runtime = runtime
-        self._inline = Inline(runtime, inline_timeout_ms)
+        self._inline = Inline(runtime, inline_timeout_ms, state_lives)
         self._server = server
 
     async def call(

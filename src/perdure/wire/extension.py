@@ -49,7 +49,7 @@ class TasksExtension(Extension):
         self._catalog = catalog
         self._attachment = attachment
         self._identify = identify
-        self._calls = Calls(runtime, inline_timeout_ms, lambda: attachment.server)
+        self._calls = Calls(runtime, inline_timeout_ms, lambda: attachment.server, lambda: attachment.state_lives)
         if legacy:
             old = Legacy(runtime, catalog.tools, self._calls, identify, attachment.check_started)
             attachment.middleware.legacy = old
