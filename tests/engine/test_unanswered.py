@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from perdure.domain.errors import StoreUnavailable
+from perdure.domain.errors import StoreUnavailable, TaskNotFound
 from perdure.domain.model import Status, Task
 from perdure.engine.runtime import Options, Runtime
 from perdure.engine.unanswered import Unanswered
@@ -12,7 +12,7 @@ from perdure.store.base import Store
 from tests.engine.rigged import Rigged
 from tests.engine.subscribing import Hands
 from tests.engine.support import answer, question, status
-from tests.store.support import ADA, parked
+from tests.store.support import ADA, VirtualClock, new_task, parked
 from tests.support import eventually
 
 LIFE = 600.0
@@ -82,14 +82,18 @@ async def test_what_is_asked_anew_while_it_is_looked_at_is_not_forgotten(gated: 
     assert await status(gated, task) is Status.CANCELLED
 
 
-async def test_what_is_gone_is_let_go(store: Store) -> None:
+async def test_what_is_gone_is_let_go(store: Store, clock: VirtualClock) -> None:
     hands = Hands()
-    unanswered, task = on(store, hands), await asked(store)
-    await store.request_cancel(ADA, task.id)
-    await store.purge(10, linger_ms=0, tombstone_ms=0)
+    claim = await parked(store, new_task(ttl_ms=1), name=question("Your name?"))
+    unanswered, task = on(store, hands), await store.get(ADA, claim.task.id)
     unanswered.expect(task, LIFE)
+    clock.advance(1)
+    await store.expire(10)
+    assert await store.purge(10, linger_ms=0, tombstone_ms=0) == 1
     hands.advance(LIFE)
     await unanswered.sweep()
+    with pytest.raises(TaskNotFound):
+        await store.get(ADA, task.id)
 
 
 async def test_a_store_that_is_away_only_puts_it_off(gated: Rigged) -> None:

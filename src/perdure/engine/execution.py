@@ -204,6 +204,7 @@ async def _guarded(handler: Handler, run: Run, params: JSONObject) -> Outcome | 
         if run.parked or run.bug:  # `Parked`, or what became of it on its way out (a task group wraps it)
             return None
         if isinstance(error, NotStorable):
+            logger.warning("what task %s came to could not be stored: %s", ids.abbreviated(run.claim.task.id), error)
             return _internal_error(str(error))
         logger.exception("the handler of task %s raised", ids.abbreviated(run.claim.task.id))
         return _internal_error("Internal error")
