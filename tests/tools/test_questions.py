@@ -330,5 +330,5 @@ async def test_a_key_that_no_store_takes_is_the_tools_error_and_nothing_is_asked
         result = (await up.client.finish("tool"))["result"]
         assert result["isError"]
         assert raised[0] in result["content"][0]["text"]
-        assert raised[0].startswith(f"The key {key!r} of a question can't be stored: ")
+        assert raised[0].startswith(f"The key of a question {key!r} can't be stored: ")
         assert dict(up.dump())["input"] == []

@@ -32,7 +32,6 @@ from perdure.domain.errors import (
     InputKeyReused,
     JournalMismatch,
     LimitExceeded,
-    NotStorable,
     PerdureError,
     Unreadable,
 )
@@ -40,7 +39,7 @@ from perdure.domain.journal import Entry, EntryState, Journal, Replay, Scope, Ve
 from perdure.domain.limits import MAX_PLACE, Limits, cut, short, within
 from perdure.domain.model import Asked, Claim, InputRequest
 from perdure.store.base import Store
-from perdure.store.codec import encode, plain
+from perdure.store.codec import encode, named
 
 from . import branches, lines, patience
 from .lines import WAITING, Line, Parked, Spot
@@ -185,18 +184,11 @@ class Run:
     def _note_questions(self, asked: Mapping[str, Asked], place: str) -> None:
         self._room.for_questions([*self._asked, *asked])
         for key, new in asked.items():
-            self._check_key(key)
+            short("The key of a question", named("The key of a question", key), self.limits.question_key)
             within(f"The question {key!r}", len(encode(new.request).encode()), self.limits.question)
             placed = Asked(new.request, place, new.timeout_ms)
             if self._asked.setdefault(key, placed).request != new.request:
                 self._give_up(InputKeyReused(key))
-
-    def _check_key(self, key: str) -> None:
-        try:
-            plain(key)
-        except NotStorable as error:
-            raise NotStorable(f"The key {repr(key)[:40]} of a question can't be stored: {error}") from None
-        short("The key of a question", key, self.limits.question_key)
 
     async def sleep(self, span_ms: int) -> None:
         """Wait for `span_ms` from the first time that the work comes here, whatever crashes meanwhile.
