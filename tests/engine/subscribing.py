@@ -22,6 +22,7 @@ class Bounds:
     subscriptions: int | None = None
     owner_subscriptions: int | None = None
     subscribed_tasks: int | None = None
+    owner_subscribed_tasks: int | None = None
     limits: Limits = field(default_factory=Limits)
 
 

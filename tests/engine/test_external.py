@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from perdure.domain.errors import AlreadySettled, StepFailed, TaskNotFound
+from perdure.domain.errors import AlreadySettled, LimitExceeded, StepFailed, TaskNotFound
 from perdure.domain.handles import Handle
 from perdure.domain.journal import EntryState
 from perdure.domain.limits import Limits
@@ -127,6 +127,26 @@ async def test_a_long_name_is_cut_where_the_start_is_named_after_it(store: Store
         "0": "r" * 10,
         "1": "start " + "r" * 4,
     }
+
+
+async def test_what_others_reported_counts_in_the_journal_and_when_it_is_full_no_more_is_begun(store: Store) -> None:
+    farm = Farm(store)
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        first = await external(run, External("first", farm.start))
+        try:
+            await external(run, External("second", farm.start))
+        except LimitExceeded as error:
+            return Completed({"first": first, "error": str(error)})
+        return done("no limit")
+
+    stage = Stage(store, work, limits=Limits(journal=300))
+    await stage.run()
+    await farm.report("x" * 250)
+    result = await stage.result()
+    assert result["first"] == "x" * 250
+    assert str(result["error"]).startswith("The journal of a task takes at most 300 bytes as JSON")
+    assert len(farm.started) == 1
 
 
 async def test_several_pieces_of_work_side_by_side_each_have_a_ticket_of_their_own(store: Store) -> None:

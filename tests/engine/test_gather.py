@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from perdure.domain.errors import StepFailed
+from perdure.domain.errors import LimitExceeded, StepFailed
 from perdure.domain.model import JSON, Completed, JSONObject, Outcome, Status
 from perdure.engine.handler import Again
 from perdure.engine.run import Parked, Run, Stop
@@ -442,6 +442,24 @@ async def test_errors_that_have_a_history_in_common_are_not_tied_into_a_circle(s
         raise AssertionError
 
     assert await Stage(store, work).result() == {"before": "ValueError"}
+
+
+async def test_gathers_that_lie_too_deep_within_each_other_are_refused_before_a_place_is_too_long(store: Store) -> None:
+    refused: list[str] = []
+
+    async def deeper(run: Run, levels: int) -> int:
+        try:
+            (found,) = await run.gather([deeper(run, levels + 1)])
+        except LimitExceeded as error:
+            refused.append(str(error))
+            return levels
+        return found
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        return Completed({"levels": await deeper(run, 0)})
+
+    assert await Stage(store, work).result() == {"levels": 250}
+    assert ["more than 1000 characters" in each for each in refused] == [True]
 
 
 def _contexts(error: BaseException) -> Iterator[BaseException]:

@@ -221,7 +221,9 @@ async def test_another_question_under_the_same_key_fails_the_task_and_names_the_
     assert "'name'" in over.error.message
 
 
-async def test_a_question_that_can_not_be_stored_fails_the_task_and_says_so(store: Store) -> None:
+async def test_a_question_that_can_not_be_stored_fails_the_task_and_says_so(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work(run: Run, params: JSONObject) -> Outcome:
         await ask(run, share={"default": float("inf")})
         return done("unreachable")
@@ -231,6 +233,7 @@ async def test_a_question_that_can_not_be_stored_fails_the_task_and_says_so(stor
         over = await ended(store, task)
     assert over.error is not None
     assert "can't be stored as JSON" in over.error.message
+    assert f"could not be stored: {over.error.message}" in caplog.text
 
 
 async def test_a_question_whose_answers_are_in_already_when_it_is_stored_runs_the_task_again_at_once(

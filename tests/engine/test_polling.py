@@ -8,6 +8,7 @@ import pytest
 from perdure.domain.errors import AlreadySettled, LeaseLost, StepFailed
 from perdure.domain.handles import Handle
 from perdure.domain.journal import EntryState, Verb
+from perdure.domain.limits import Limits
 from perdure.domain.model import Completed, JSONObject, Outcome, Status
 from perdure.engine.external import External, Poll, Settlement, external
 from perdure.engine.run import Run
@@ -16,6 +17,7 @@ from perdure.store.base import Store
 from tests.engine.support import Stage, Work, value
 from tests.store.support import ADA, VirtualClock
 
+FULL = "The journal of a task takes at most 300 bytes as JSON"
 FINISHED = Settlement(EntryState.DONE, "picture")
 BROKEN = Settlement(EntryState.FAILED, failure("RenderError", "no such scene"))
 
@@ -256,3 +258,16 @@ async def test_a_look_that_hangs_is_given_up_with_the_work(store: Store, clock: 
     clock.advance(30 if last else 10)
     assert await stage.result() == {"result": "TimeoutError: 'render' did not report in time"}
     assert oracle.cancelled == oracle.started
+
+
+async def test_what_a_look_finds_counts_in_the_journal_and_too_much_is_a_failure_for_good(
+    store: Store, clock: VirtualClock, oracle: Oracle
+) -> None:
+    oracle.answer = Settlement(EntryState.DONE, "x" * 300)
+    stage = Stage(store, oracle.work(), limits=Limits(journal=300))
+    await stage.run()
+    clock.advance(1000)
+    result = await stage.result()
+    assert isinstance(result, dict)
+    assert str(result["result"]).startswith(f"LimitExceeded: {FULL}")
+    assert result["then"] == "done"

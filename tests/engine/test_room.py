@@ -36,7 +36,7 @@ def test_a_value_that_was_refused_takes_no_room() -> None:
 
 def test_what_can_not_be_too_much_is_not_measured() -> None:
     unmeasurable = Entry("0", Verb.STEP, "s", EntryState.DONE, object())  # pyright: ignore[reportArgumentType]
-    Room(Limits(journal=100, step_result=50), Journal({"0": unmeasurable})).for_value(50)
+    Room(Limits(journal=1 << 22, step_result=50), Journal({"0": unmeasurable})).for_value(50)
 
 
 def test_questions_of_the_runs_before_count_and_the_same_again_does_not() -> None:

@@ -233,7 +233,9 @@ async def test_a_handler_that_raises_fails_its_task_and_nothing_else(
     assert over.message == "Internal error"
 
 
-async def test_a_result_that_has_no_json_form_fails_the_task_and_says_so(store: Store) -> None:
+async def test_a_result_that_has_no_json_form_fails_the_task_and_says_so(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work(run: Run, params: JSONObject) -> Outcome:
         return Completed({"share": float("nan")})
 
@@ -243,6 +245,7 @@ async def test_a_result_that_has_no_json_form_fails_the_task_and_says_so(store: 
     assert over.status is Status.FAILED
     assert over.error is not None
     assert (over.error.code, "can't be stored as JSON" in over.error.message) == (INTERNAL_ERROR, True)
+    assert f"could not be stored: {over.error.message}" in caplog.text
 
 
 async def test_an_outcome_that_is_none_fails_the_task_and_does_not_stop_the_worker(store: Store) -> None:

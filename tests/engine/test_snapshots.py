@@ -661,6 +661,30 @@ async def test_past_the_bound_of_all_tasks_nobody_is_taken_and_those_that_are_ov
             await snapshots.subscribe(ADA, [third])
 
 
+async def test_an_owner_listens_to_so_many_tasks_and_leaves_the_rest_to_others(gated: Rigged) -> None:
+    claims = [await running(gated) for _ in range(2)]
+    first, second = (claim.task.id for claim in claims)
+    async with listening(gated, Bounds(subscribed_tasks=10, owner_subscribed_tasks=2)) as snapshots:
+        with pytest.raises(LimitExceeded, match="2 unfinished tasks"):
+            await snapshots.subscribe(ADA, [first, second, (await gated.create(new_task())).id])
+        both = await snapshots.subscribe(ADA, [first, second])
+        with pytest.raises(SubscriptionsFull, match="tasks"):
+            await snapshots.subscribe(ADA, [first])
+        his = (await gated.create(new_task(owner=BOB))).id
+        assert (await snapshots.subscribe(BOB, [his])).accepted == (his,)
+        for _ in range(3):
+            await snapshots.subscribe(ADA, [first], counted=False)
+        await gated.finish(claims[0], DONE)
+        while (snapshot := await both.next()) is not None and not snapshot.task.status.terminal:
+            pass
+        one = await snapshots.subscribe(ADA, [second])
+        with pytest.raises(SubscriptionsFull):
+            await snapshots.subscribe(ADA, [second])
+        one.close()
+        both.close()
+        await snapshots.subscribe(ADA, [second])
+
+
 async def test_one_that_could_not_begin_takes_no_place(snapshots: Snapshots, gated: Rigged) -> None:
     await watching_another(snapshots, gated)
     tasks = [await gated.create(new_task()) for _ in range(2)]

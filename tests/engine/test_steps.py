@@ -204,6 +204,26 @@ async def test_a_journal_that_is_full_takes_no_more_and_keeps_what_it_has(store:
     assert len(await stage.entries()) == 2
 
 
+async def test_what_steps_failed_with_counts_in_the_journal_and_is_not_kept_past_its_limit(store: Store) -> None:
+    tried: list[str] = []
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        async def call() -> JSON:
+            raise ValueError("x" * 200)
+
+        for _ in range(3):
+            try:
+                await step(run, Step("fail", call))
+            except (StepFailed, LimitExceeded) as error:
+                tried.append(type(error).__name__)
+        return done()
+
+    stage = Stage(store, work, limits=Limits(journal=600))
+    await stage.run()
+    assert tried == ["StepFailed", "StepFailed", "LimitExceeded"]
+    assert len(await stage.entries()) == 2
+
+
 async def test_a_step_that_fails_is_recorded_and_fails_the_same_way_live_and_after_a_replay(store: Store) -> None:
     ran: list[int] = []
     failures: list[StepFailed] = []

@@ -33,14 +33,28 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"concurrency": True}, "concurrency is True: write a whole number, at least 1"),
     ({"concurrency": "4"}, "concurrency is '4': write a whole number, at least 1"),
     ({"backlog": 0}, "backlog is 0: write a whole number, at least 1, or None for no bound"),
-    ({"tenant_backlog": 1.5}, "tenant_backlog is 1.5: write a whole number, at least 1, or None for no bound"),
+    (
+        {"tenant_backlog": 1.5},
+        "tenant_backlog is 1.5: write a whole number, at least 1, or None for no bound, or a share as '10%'",
+    ),
+    (
+        {"owner_tasks": "0%"},
+        "owner_tasks is '0%': write a whole number, at least 1, or None for no bound, or a share as '10%'",
+    ),
+    (
+        {"owner_subscribed_tasks": "101%"},
+        "owner_subscribed_tasks is '101%': write a whole number, at least 1, or None for no bound, or a share as '10%'",
+    ),
     ({"subscriptions": 0}, "subscriptions is 0: write a whole number, at least 1, or None for no bound"),
     (
         {"owner_subscriptions": True},
-        "owner_subscriptions is True: write a whole number, at least 1, or None for no bound",
+        "owner_subscriptions is True: write a whole number, at least 1, or None for no bound, or a share as '10%'",
     ),
     ({"subscribed_tasks": 0}, "subscribed_tasks is 0: write a whole number, at least 1, or None for no bound"),
-    ({"owner_tasks": -1}, "owner_tasks is -1: write a whole number, at least 1, or None for no bound"),
+    (
+        {"owner_tasks": -1},
+        "owner_tasks is -1: write a whole number, at least 1, or None for no bound, or a share as '10%'",
+    ),
     ({"polls": "many"}, "polls is 'many': write a whole number, at least 1, or None for no bound"),
     ({"owner_polls": 0}, "owner_polls is 0: write a whole number, at least 1, or None for no bound"),
     ({"queues": "slow"}, "queues is 'slow': write a list of names, or a mapping of names to numbers"),
@@ -92,6 +106,7 @@ def test_the_options_reach_the_engine() -> None:
         subscriptions=None,
         owner_subscriptions=3,
         subscribed_tasks=5,
+        owner_subscribed_tasks=4,
         limits=limits,
         cleanup="3s",
         lease="2s",
@@ -106,11 +121,45 @@ def test_the_options_reach_the_engine() -> None:
         subscriptions=None,
         owner_subscriptions=3,
         subscribed_tasks=5,
+        owner_subscribed_tasks=4,
         limits=limits,
         cleanup_ms=3000,
         lease_ms=2000,
     )
     assert Tasks(MemoryStore()).assembly.options == Options(), "the defaults are the engine's own"
+
+
+SHARED = [
+    ("owner_tasks", "backlog"),
+    ("tenant_backlog", "backlog"),
+    ("owner_subscriptions", "subscriptions"),
+    ("owner_subscribed_tasks", "subscribed_tasks"),
+]
+"""What one may have, and what there is for all."""
+
+
+@pytest.mark.parametrize(("part", "whole"), SHARED)
+@pytest.mark.parametrize("of_all", [None, 10, 50_000])
+def test_nobody_may_have_all_that_is_there_for_everybody_however_much_that_is(
+    part: str, whole: str, of_all: int | None
+) -> None:
+    said: dict[str, Any] = {} if of_all is None else {whole: of_all}
+    options = Tasks(MemoryStore(), identify=anybody, **said).assembly.options
+    assert 1 <= getattr(options, part) <= getattr(options, whole) / 2
+
+
+@pytest.mark.parametrize(("part", "whole"), SHARED)
+def test_a_share_of_what_has_no_bound_is_none_and_one_of_little_is_something(part: str, whole: str) -> None:
+    none: dict[str, Any] = {whole: None}
+    assert getattr(Tasks(MemoryStore(), identify=anybody, **none).assembly.options, part) is None
+    little: dict[str, Any] = {whole: 5, part: "1%"}
+    assert getattr(Tasks(MemoryStore(), identify=anybody, **little).assembly.options, part) == 1
+
+
+def test_a_share_of_a_tenant_is_none_where_all_are_one_tenant() -> None:
+    assert Tasks(MemoryStore()).assembly.options.tenant_backlog is None
+    assert Tasks(MemoryStore(), tenant_backlog=7).assembly.options.tenant_backlog == 7
+    assert Tasks(MemoryStore(), tenant_claim="org").assembly.options.tenant_backlog == 5_000
 
 
 def test_what_is_configured_later_replaces_what_the_program_says_and_nothing_else() -> None:

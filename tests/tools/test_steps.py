@@ -626,3 +626,12 @@ async def test_code_that_is_not_what_began_the_task_fails_it_and_names_both_side
             assert f"Tool 'tool': {task['error']['message']}" in caplog.text
         entries = (await up.store.inspect(task_id)).journal.entries.values()
         assert {entry.state for entry in entries} == {EntryState.DONE}
+
+
+async def test_a_name_that_no_store_takes_is_refused_by_what_it_is(tmp_path: Path) -> None:
+    async def tool(task: TaskContext) -> None:
+        await task.step("na\0me", lambda: None)
+
+    async with stage(tmp_path, lambda tasks: tasks.tool()(tool) and None) as up:
+        text = (await up.client.finish("tool"))["result"]["content"][0]["text"]
+        assert "The name 'na\\x00me' can't be stored: Text with a null character" in text

@@ -536,6 +536,13 @@ def test_a_name_that_no_store_takes_is_refused_at_declaration(tmp_path: Path) ->
         tasks.tool("re\0port")(named)
 
 
+def test_a_name_that_is_too_long_for_a_key_is_refused_at_declaration(tmp_path: Path) -> None:
+    tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")
+    tasks.tool("r" * 250)(named)
+    with pytest.raises(ConfigurationError, match="at most 250 characters, and this one 251"):
+        tasks.tool("r" * 251)(named)
+
+
 @pytest.mark.parametrize(("name", "words"), [("report@2", "a task tool's name has no '@'"), ("report", "^version is ")])
 def test_no_tool_can_be_taken_for_another_ones_version(tmp_path: Path, name: str, words: str) -> None:
     tasks = Tasks(f"sqlite:///{tmp_path / 'never.db'}")

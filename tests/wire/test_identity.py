@@ -13,8 +13,8 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.context import ServerRequestContext
 from pydantic import AnyHttpUrl
 
-from perdure import Limits, Owner, TaskContext, Tasks
-from perdure.wire.identity import PRINCIPAL_BYTES, TENANT_BYTES
+from perdure import Owner, TaskContext, Tasks
+from perdure.domain.limits import MAX_IDEMPOTENCY_KEY, MAX_PRINCIPAL, MAX_TENANT
 from tests.wire.envelopes import EVERYTHING, INPUT, JSON, envelope, meta
 from tests.wire.support import Client, Stage, stage
 from tests.wire.tools import FORM, Form
@@ -317,4 +317,4 @@ async def test_names_that_a_function_returns_have_to_be_names(
 
 async def test_the_longest_names_can_be_stored_by_every_store() -> None:
     """What is within bounds must fit into the keys of PostgreSQL's indexes, beside the longest idempotency key."""
-    assert TENANT_BYTES + PRINCIPAL_BYTES + 4 * Limits().idempotency_key < 2_600
+    assert MAX_TENANT + MAX_PRINCIPAL + 4 * MAX_IDEMPOTENCY_KEY < 2_600

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from mcp.server.mcpserver import RequestStateSecurity
 
-from perdure import TaskContext, Tasks
+from perdure import Owner, TaskContext, Tasks
 from perdure.domain import ids
 from perdure.domain.model import NewTask, Operation, Task
+from perdure.engine.backlog import Backlog
 from perdure.engine.runtime import Options, Runtime
+from perdure.engine.unanswered import Unanswered
 from perdure.store.sqlite import SQLiteStore
 from perdure.wire.identity import ANONYMOUS
 from perdure.wire.inline import Caller, Inline
@@ -222,6 +224,10 @@ async def test_a_client_that_hangs_up_during_the_creation_leaves_no_work_behind(
         )
 
 
+def somebody(_: object) -> Owner:
+    return Owner("acme", "ada")
+
+
 async def no_one(_count: int, _message: str) -> None: ...
 
 
@@ -306,6 +312,45 @@ async def test_the_state_is_good_on_every_replica_that_has_the_key(tmp_path: Pat
         first = await up.client.call("ask", capabilities=capabilities)
     async with stage(tmp_path, declare, server={"request_state_security": RequestStateSecurity(keys=keys)}) as again:
         assert (await answer(again.client, "ask", first, {"form": FORM}, capabilities=capabilities)).text == "accept"
+
+
+@pytest.mark.parametrize("life", [None, 60.0], ids=["usual", "own"])
+async def test_work_that_nobody_came_back_for_ends_with_what_could_be_answered_and_gives_its_place_back(
+    tmp_path: Path, tools: Tools, life: float | None
+) -> None:
+    security = None if life is None else RequestStateSecurity(keys=[b"k" * 32], ttl=life)
+
+    async with stage(
+        tmp_path,
+        tools.declare,
+        identify=somebody,
+        owner_tasks=1,
+        server={"request_state_security": security},
+    ) as up:
+        runtime, time = up.tasks.assembly.runtime, [0.0]
+        runtime.unanswered = Unanswered(lambda: runtime.store, lambda: time[0])
+        await up.client.call("ask", capabilities=INPUT)
+        time[0] = life or 600.0
+        await runtime.unanswered.sweep()
+        assert statuses(up) == ["input_required"], "an answer may be on its way"
+        time[0] += 10.0
+        await runtime.unanswered.sweep()
+        assert statuses(up) == ["cancelled"]
+        runtime.backlog = Backlog(lambda: runtime.store, lambda: runtime.options)  # looks again at once
+        assert (await up.client.call("hello", {"name": "you"}, capabilities=INPUT)).text
+
+
+async def test_work_with_an_idempotency_key_is_not_given_up_since_its_client_may_come_back(
+    tmp_path: Path, tools: Tools
+) -> None:
+    async with stage(tmp_path, tools.declare) as up:
+        runtime, time = up.tasks.assembly.runtime, [0.0]
+        runtime.unanswered = Unanswered(lambda: runtime.store, lambda: time[0])
+        keyed = {"_meta": {**meta(INPUT), "dev.perdure/idempotencyKey": "k"}}
+        await up.client.call("ask", params=keyed, capabilities=INPUT)
+        time[0] = 3_599.0
+        await runtime.unanswered.sweep()
+        assert statuses(up) == ["input_required"]
 
 
 async def test_an_answer_to_a_call_that_was_deleted_is_refused(scene: Stage) -> None:

@@ -50,6 +50,11 @@ async def asking(questions: int, message: str, task: TaskContext) -> str:
     return "answered"
 
 
+async def asking_under(key: str, task: TaskContext) -> str:
+    await task.elicit(key, "Who?", Name)
+    return "answered"
+
+
 async def telling(message: str, task: TaskContext) -> str:
     await task.report(message)
     await task.elicit("go", "Go on?", Name)
@@ -57,7 +62,7 @@ async def telling(message: str, task: TaskContext) -> str:
 
 
 def declare(tasks: Tasks) -> None:
-    for tool in (echo, nested, stepping, asking, telling):
+    for tool in (echo, nested, stepping, asking, asking_under, telling):
         tasks.tool()(tool)
 
 
@@ -116,6 +121,10 @@ async def journal(scene: Stage, past: int) -> str | None:
 
 async def questions(scene: Stage, past: int) -> str | None:
     return await waits(scene, "asking", {"questions": 2 + past, "message": "Who?"})
+
+
+async def question_key(scene: Stage, past: int) -> str | None:
+    return await waits(scene, "asking_under", {"key": "😀" * (5 + past)})
 
 
 QUESTION = len(encode(Elicit("", Name).request()))
@@ -244,8 +253,11 @@ def somebody(_: object) -> Owner:
 
 
 def idle(**options: Any) -> dict[str, Any]:
-    """Nobody works, so that what was created stays as it is; each client is somebody."""
-    return {"worker": False, "identify": somebody, **options}
+    """Nobody works, so that what was created stays as it is; each client is somebody, and may have all there is."""
+    return {"worker": False, "identify": somebody, **dict.fromkeys(SHARES), **options}
+
+
+SHARES = ("tenant_backlog", "owner_tasks", "owner_subscriptions", "owner_subscribed_tasks")
 
 
 EDGES: dict[str, Edge] = {
@@ -257,6 +269,7 @@ EDGES: dict[str, Edge] = {
     "step_result": Edge(step_result, "'s' takes 101 bytes as JSON, and 100 is the limit", Limits(step_result=100)),
     "journal": Edge(journal, "takes at most 300 bytes as JSON, and 101 more", Limits(journal=300)),
     "questions": Edge(questions, "may ask 2 questions at most", Limits(questions=2)),
+    "question_key": Edge(question_key, "has 6 characters, and 5 is the limit", Limits(question_key=5)),
     "question": Edge(question, f"'q0' takes {QUESTION + 21} bytes", Limits(question=QUESTION + 20)),
     "answer": Edge(answer, f"'q0' takes {ANSWER + 21} bytes", Limits(answer=ANSWER + 20)),
     "message": Edge(message, "xxxxxxxxx…", Limits(message=10)),
@@ -274,6 +287,9 @@ EDGES: dict[str, Edge] = {
         streams, "subscriptions of this owner are open already: 2", options=idle(owner_subscriptions=2)
     ),
     "subscribed_tasks": Edge(streams, "Too many tasks are listened to already: 2 is", options=idle(subscribed_tasks=2)),
+    "owner_subscribed_tasks": Edge(
+        streams, "tasks of this owner are listened to already: 2 is", options=idle(owner_subscribed_tasks=2)
+    ),
     "owner_polls": Edge(owner_polls, "This owner asks for tasks too often: 1 polls", options=idle(owner_polls=1)),
     "polls": Edge(polls, "1250 ms", options=idle(polls=4)),
 }
@@ -298,4 +314,52 @@ async def test_what_is_just_within_a_limit_goes_through_and_one_more_does_not(tm
 def test_every_limit_has_its_edge() -> None:
     bounded = {"backlog", "tenant_backlog", "owner_tasks", "owner_polls", "subscriptions", "owner_subscriptions"}
     assert bounded < set(signature(Tasks).parameters)
-    assert set(EDGES) == {each.name for each in fields(Limits)} | bounded | {"subscribed_tasks", "polls"}
+    listened = {"subscribed_tasks", "owner_subscribed_tasks"}
+    assert set(EDGES) == {each.name for each in fields(Limits)} | bounded | listened | {"polls"}
+
+
+# -- what one leaves to others -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Somebody:
+    """Whose every request is just now."""
+
+    owner: Owner
+
+    def __call__(self, _: object) -> Owner:
+        return self.owner
+
+
+async def test_an_owner_and_a_tenant_that_create_without_end_leave_room_for_others(tmp_path: Path) -> None:
+    who = Somebody(Owner("acme", "ada"))
+    async with stage(tmp_path, declare, worker=False, backlog=10, identify=who) as up:
+
+        async def fill(owner: Owner) -> int:
+            who.owner = owner
+            replies = [await up.client.call("echo", {"text": "x"}) for _ in range(12)]
+            return sum(said(reply) is None for reply in replies)
+
+        assert await fill(Owner("acme", "ada")) == 1
+        assert sum([await fill(Owner("acme", f"ada's client {number}")) for number in range(6)]) == 4
+        assert await fill(Owner("globex", "bob")) == 1
+
+
+async def test_where_all_are_one_owner_it_may_have_what_there_is(tmp_path: Path) -> None:
+    async with stage(tmp_path, declare, worker=False, backlog=10) as up:
+        for _ in range(10):
+            assert said(await up.client.call("echo", {"text": "x"})) is None
+        assert said(await up.client.call("echo", {"text": "x"})) is not None
+
+
+async def test_an_owner_that_listens_to_all_it_may_leaves_room_for_others(tmp_path: Path) -> None:
+    who = Somebody(Owner("acme", "ada"))
+    async with stage(tmp_path, declare, worker=False, subscribed_tasks=20, identify=who) as up:
+        hers = await up.client.start("echo", {"text": "x"})
+        async with AsyncExitStack() as stack:
+            for number in range(2):
+                stream = await stack.enter_async_context(listening(up.client, hers, id=number))
+                await stream.begun()
+            assert await listens(up, [hers]) == "Too many tasks are listened to already"
+            who.owner = Owner("acme", "bob")
+            assert await listens(up, [await up.client.start("echo", {"text": "x"})]) is None

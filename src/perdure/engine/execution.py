@@ -153,6 +153,7 @@ class Execution:
         except Unreadable as error:
             await self._put_off(error)
         except PerdureError as error:
+            logger.warning("what task %s came to could not be stored: %s", self._known_as, error)
             await self._store.finish(self.claim, _internal_error(str(error)))
         except Exception:  # the boundary around one task's outcome: let through, it would end the worker
             logger.exception("what task %s came to could not be stored", self._known_as)
@@ -203,6 +204,7 @@ async def _guarded(handler: Handler, run: Run, params: JSONObject) -> Outcome | 
         if run.parked or run.bug:  # `Parked`, or what became of it on its way out (a task group wraps it)
             return None
         if isinstance(error, NotStorable):
+            logger.warning("what task %s came to could not be stored: %s", ids.abbreviated(run.claim.task.id), error)
             return _internal_error(str(error))
         logger.exception("the handler of task %s raised", ids.abbreviated(run.claim.task.id))
         return _internal_error("Internal error")

@@ -4,6 +4,9 @@ It is begun by a step of its own. Its entry stands in the journal before that, s
 the call that started it has returned. A system that does not report by itself is looked at now and then, by a timer and
 not by a loop in memory. How the work ended is said through the store by whoever has its handle, this run included: the
 first word counts, whoever's it is.
+
+Who reports keeps to `Limits.step_result` (`tools.external`) and can't know what else the journal holds. What was
+reported counts in each run that comes after it, and in a journal that is full nothing more is begun.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 from perdure.domain import handles, ids
-from perdure.domain.errors import AlreadySettled, LeaseLost
+from perdure.domain.errors import AlreadySettled, LeaseLost, LimitExceeded
 from perdure.domain.handles import Handle
 from perdure.domain.journal import Entry, EntryState, Verb
 from perdure.domain.model import JSON
+from perdure.store.codec import encode
 
 from . import patience
 from .run import Run
@@ -111,6 +115,7 @@ async def external(run: Run, what: External) -> JSON:
 async def _announced(run: Run, place: str, what: External) -> Entry:
     run.check_going()
     value: JSON = {"token": handles.mint_token(secrets.token_bytes), "tell": what.cancel is not None}
+    run.make_room(_size(value))
     entry = Entry(place, Verb.EXTERNAL, what.name, EntryState.STARTED, value)
     return await run.record(entry, wake_in_ms=what.timeout_ms)
 
@@ -231,6 +236,7 @@ async def _in_time(run: Run, what: External, entry: Entry, call: Awaitable[T]) -
 
 async def _settled(run: Run, handle: Handle, end: Settlement) -> Entry:
     """Said through the store, where a report may have been a moment earlier, and then counts."""
+    end = _fitting(run, end)
     with suppress(AlreadySettled):
         await patience.persist(
             lambda: run.store.settle(handle.task_id, handle.place, handle.token, end.state, end.value)
@@ -239,6 +245,22 @@ async def _settled(run: Run, handle: Handle, end: Settlement) -> Entry:
     if entry is None:
         raise LeaseLost
     return entry
+
+
+def _fitting(run: Run, end: Settlement) -> Settlement:
+    """An end that the journal has room for. A result that is too much is a failure: the next look would find the same.
+
+    What is on record must not depend on when it is read, so that is decided here and not where the result is used.
+    """
+    try:
+        run.make_room(_size(end.value))
+    except LimitExceeded as error:
+        return Settlement(EntryState.FAILED, failure(type(error).__name__, str(error)))
+    return end
+
+
+def _size(value: JSON) -> int:
+    return len(encode(value).encode())
 
 
 def _reported(entry: Entry) -> JSON:

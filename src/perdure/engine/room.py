@@ -1,11 +1,13 @@
 """How much of what one task may keep is used up: entries of its journal, their bytes, and questions.
 
-Counted from what the journal held when the run began, and from what the run has added since.
+Counted from what the journal held when the run began, and from what the run has added since. Notes of a few bytes, such
+as how often something was tried, are counted once they are there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from perdure.domain.errors import LimitExceeded
 from perdure.domain.journal import Journal
@@ -13,6 +15,9 @@ from perdure.domain.limits import Limits
 from perdure.store.codec import encode
 
 __all__ = ["Room"]
+
+_BESIDES: Final = 1 << 21
+"""Bytes that one entry may take besides a result: the text of an error and what clients are told of it, or a handle."""
 
 
 class Room:
@@ -65,7 +70,7 @@ class Room:
 
     def _could_pass(self, most: int) -> bool:
         """Whether it is worth while to measure what there was: few entries, each within its own limit, are not."""
-        return len(self._journal.entries) * self._limits.step_result + self._added > most
+        return len(self._journal.entries) * (self._limits.step_result + _BESIDES) + self._added > most
 
     def _held(self) -> int:
         if self._bytes is None:

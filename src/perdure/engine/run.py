@@ -36,10 +36,10 @@ from perdure.domain.errors import (
     Unreadable,
 )
 from perdure.domain.journal import Entry, EntryState, Journal, Replay, Scope, Verb, Waits
-from perdure.domain.limits import Limits, cut, within
+from perdure.domain.limits import MAX_PLACE, Limits, cut, short, within
 from perdure.domain.model import Asked, Claim, InputRequest
 from perdure.store.base import Store
-from perdure.store.codec import encode
+from perdure.store.codec import encode, named
 
 from . import branches, lines, patience
 from .lines import WAITING, Line, Parked, Spot
@@ -160,8 +160,8 @@ class Run:
         Raises:
             Parked: some are open. Let it pass.
             InputKeyReused: a key stands for another question already.
-            LimitExceeded: a question is too large, or the task has asked too many.
-            NotStorable: a question has no JSON form.
+            LimitExceeded: a question or its key is too large, or the task has asked too many.
+            NotStorable: a question has no JSON form, or a key is no text that every store takes.
             JournalMismatch: something else was done here before.
             ConfigurationError: this is inside a step.
             asyncio.CancelledError: the run is to end, so it asks nothing more.
@@ -184,6 +184,9 @@ class Run:
     def _note_questions(self, asked: Mapping[str, Asked], place: str) -> None:
         self._room.for_questions([*self._asked, *asked])
         for key, new in asked.items():
+            short(
+                "The key of a question", named("The key of a question", key), self.limits.question_key, "question_key"
+            )
             within(f"The question {key!r}", len(encode(new.request).encode()), self.limits.question, "question")
             placed = Asked(new.request, place, new.timeout_ms)
             if self._asked.setdefault(key, placed).request != new.request:
@@ -285,9 +288,7 @@ class Run:
             LimitExceeded: the name is too long, or the journal is full.
             ConfigurationError, Parked, asyncio.CancelledError: no verb may be used here now (`_line_for`).
         """
-        if len(name) > self.limits.step_name:
-            most = f"{self.limits.step_name} is the limit (step_name)"
-            raise LimitExceeded(f"The name {name[:40]!r}… has {len(name)} characters, and {most}")
+        short("The name", name, self.limits.step_name, "step_name")
         replay = await self._load()
         line = self._line_for(verb, name)
         if self._is_unwinding(line):
@@ -409,6 +410,8 @@ class Run:
 
     def _next_place(self, line: Line) -> str:
         place = line.scope.next_place()
+        if len(place) > MAX_PLACE:
+            raise LimitExceeded(f"Gathers lie within gathers so deep that a place has more than {MAX_PLACE} characters")
         if (error := sys.exc_info()[1] or lines.handling.get()) is not None:
             self._meanwhile.append((place, error))
         return place

@@ -28,6 +28,7 @@ from .janitor import Janitor
 from .pace import Pace
 from .sealers import Company, Sealing, about, described
 from .snapshots import Snapshots
+from .unanswered import Unanswered
 from .unclaimed import Watch
 from .wake import Hub
 from .worker import Worker
@@ -53,10 +54,10 @@ class Options:
     `queues`: those that its worker serves, each with how many runs it may have at once (None: as many as the worker);
     None in place of the map: all. `backlog` and `tenant_backlog`: how many tasks may wait to be run, in all and of one
     tenant, before another is refused; `owner_tasks`: how many unfinished ones an owner may have. `subscriptions` and
-    `owner_subscriptions`: how many may be open, in all and of one owner; `subscribed_tasks`: of how many tasks
-    together, one that several ask for counting as often. `polls`: how many the process should have to answer per
-    second; `owner_polls`: how many of one owner it answers. `sealing`: under which key its store seals, which is said
-    to others.
+    `owner_subscriptions`: how many may be open, in all and of one owner; `subscribed_tasks` and
+    `owner_subscribed_tasks`: of how many tasks together, one that several ask for counting as often. `polls`: how many
+    the process should have to answer per second; `owner_polls`: how many of one owner it answers. `sealing`: under
+    which key its store seals, which is said to others.
     """
 
     worker: bool = True
@@ -64,10 +65,11 @@ class Options:
     queues: Mapping[str, int | None] | None = None
     backlog: int | None = 10_000
     tenant_backlog: int | None = None
-    owner_tasks: int | None = 10_000
+    owner_tasks: int | None = 1_000
     subscriptions: int | None = 10_000
     owner_subscriptions: int | None = 1_000
     subscribed_tasks: int | None = 100_000
+    owner_subscribed_tasks: int | None = 10_000
     polls: int | None = 1_000
     owner_polls: int | None = 1_000
     limits: Limits = field(default_factory=Limits)
@@ -91,6 +93,7 @@ class Runtime:
         self.backlog = Backlog(lambda: self.store, lambda: self.options)
         self.pace = Pace(lambda: self.options)
         self.snapshots = Snapshots(lambda: self.store, lambda: self.options)
+        self.unanswered = Unanswered(lambda: self.store)
         self._worker: Worker | None = None
         self._stopping = False
         self._opening = anyio.Lock()
@@ -149,6 +152,7 @@ class Runtime:
             asyncio.create_task(_again_and_again("janitor", self._janitor().keep_house)),
             asyncio.create_task(_again_and_again("watch", Watch(self.store).keep_watch)),
             asyncio.create_task(_again_and_again("snapshots", self.snapshots.keep_up)),
+            asyncio.create_task(_again_and_again("unanswered", self.unanswered.keep_watch)),
         ]
         if (sealing := self.options.sealing) is not None:
             logger.info("what is in tasks is %s", described(sealing))

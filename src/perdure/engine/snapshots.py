@@ -42,6 +42,7 @@ from .subscription import Subscription
 __all__ = ["Bounds", "Snapshots"]
 
 _FULL: Final = "Too many subscriptions{} are open already: {} is the limit {}"
+_LISTENED: Final = "Too many tasks{} are listened to already: {} is the limit {}"
 _BATCH: Final = 500
 """Tasks in one read, at most."""
 _BREATH: Final = 0.005
@@ -57,7 +58,7 @@ _LONGEST_REST: Final = 0.02
 
 
 class Bounds(Protocol):
-    """How many may be open, in all and of one owner, and of how many tasks together; None is no bound."""
+    """How many may be open, and of how many tasks together, in all and of one owner; None is no bound."""
 
     @property
     def subscriptions(self) -> int | None: ...
@@ -67,6 +68,9 @@ class Bounds(Protocol):
 
     @property
     def subscribed_tasks(self) -> int | None: ...
+
+    @property
+    def owner_subscribed_tasks(self) -> int | None: ...
 
     @property
     def limits(self) -> Limits: ...
@@ -108,6 +112,8 @@ class Snapshots:
         """What some reader has not read yet, by task."""
         self._registered = 0
         """Their readers in all, each counted once for each of its tasks."""
+        self._registered_of: Counter[Owner] = Counter()
+        """The same of each owner that has a bound of its own."""
         self._dirty: dict[str, None] = {}
         """Which of them have changed since they were read, in the order of the hints."""
         self._doubtful: dict[str, None] = {}
@@ -209,15 +215,33 @@ class Snapshots:
 
     def _join(self, subscription: Subscription, watched: _Watched, news: News) -> None:
         if not news.task.status.terminal:  # else nothing more will come of it
-            bound = self._bounds().subscribed_tasks
-            if _is_full(len(subscription.open), bound):
-                raise LimitExceeded(f"A subscription may ask for {bound} unfinished tasks at most (subscribed_tasks)")
-            if _is_full(self._registered, bound):
-                why = f"Too many tasks are listened to already: {bound} is the limit for all (subscribed_tasks)"
-                raise SubscriptionsFull(why, owner=news.task.owner)
-            self._registered += 1
+            self._check_room(subscription)
+            self._count(subscription, 1)
             watched.readers.add(subscription)
         subscription.accept(news)
+
+    def _check_room(self, subscription: Subscription) -> None:
+        """That one task more is within the bounds: of all, and of the owner, who would leave nothing for others."""
+        bounds, owner = self._bounds(), subscription.owner
+        held = [(self._registered, bounds.subscribed_tasks, "", "for all (subscribed_tasks)")]
+        if owner is not None:
+            own = (" of this owner", "(owner_subscribed_tasks)")
+            held.append((self._registered_of[owner], bounds.owner_subscribed_tasks, *own))
+        for _, bound, _, which in held:
+            if _is_full(len(subscription.open), bound):
+                name = which.removeprefix("for all ")
+                raise LimitExceeded(f"A subscription may ask for {bound} unfinished tasks at most {name}")
+        for count, bound, whose, which in held:
+            if _is_full(count, bound):
+                raise SubscriptionsFull(_LISTENED.format(whose, bound, which), owner=owner)
+
+    def _count(self, subscription: Subscription, tasks: int) -> None:
+        """It has so many more tasks, or fewer."""
+        self._registered += tasks
+        if subscription.owner is not None:
+            self._registered_of[subscription.owner] += tasks
+            if not self._registered_of[subscription.owner]:
+                del self._registered_of[subscription.owner]
 
     def _expect(self, task_id: str) -> _Watched:
         """What is kept of a task from before somebody looks at it on."""
@@ -250,13 +274,14 @@ class Snapshots:
 
     def _leave(self, subscription: Subscription, task_id: str) -> None:
         watched = self._watched[task_id]
-        self._registered -= 1
+        self._count(subscription, -1)
         watched.readers.remove(subscription)
         self._tidy(watched)
 
     def _let_go(self, watched: _Watched) -> None:
         """Nothing more will come of this task."""
-        self._registered -= len(watched.readers)
+        for reader in watched.readers:
+            self._count(reader, -1)
         watched.readers.clear()
         self._tidy(watched)
 

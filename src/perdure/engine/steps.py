@@ -64,7 +64,8 @@ async def step(run: Run, what: Step) -> JSON:
         StepFailed: it failed, now or then, and is not tried again.
         StepInterrupted: it may run at most once, and was begun in an earlier run.
         Parked: it is to be tried again later. Let it pass.
-        NotStorable, LimitExceeded: what it returned can't be kept. Nothing is recorded, so it runs again next time.
+        NotStorable, LimitExceeded: what it returned or failed with can't be kept. Nothing is recorded, so it runs again
+            next time.
         JournalMismatch, ConfigurationError: as `Run.come_by`; and LimitExceeded also as there.
         LeaseLost: this run no longer counts.
     """
@@ -159,6 +160,7 @@ async def _before_next(run: Run, place: str, what: Step, failures: int, error: E
     delay = what.retry.next_delay(error, failures, run.chance()) if what.retryable(error) else None
     described = failure(type(error).__name__, str(error), what.describe(error))
     if delay is None:
+        run.make_room(len(encode(described).encode()))
         entry = await run.record(Entry(place, Verb.STEP, what.name, EntryState.FAILED, described))
         raise error_of(entry) from error
     note = f"{what.name}: try {failures} failed with {described['type']}: {described['message']}"

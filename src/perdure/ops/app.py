@@ -50,15 +50,17 @@ class Tasks(TasksExtension):
             runs at once (None: no bound of its own). None: all queues.
         backlog: how many tasks may wait to be run, in all; past it calls are refused until there are fewer. Kept give
             or take what other processes create within a quarter of a second. None: no bound.
-        tenant_backlog: the same for the tasks of one tenant.
-        owner_tasks: how many unfinished tasks one owner may have, whatever they wait for; of a server without
+        tenant_backlog: the same for the tasks of one tenant, as a number or as a share of `backlog`. A share is no
+            bound where tenants are not told apart, having neither `tenant_claim` nor `identify`.
+        owner_tasks: how many unfinished tasks one owner may have, whatever they wait for, likewise; of a server without
             authentication, whose clients are all one, they are not counted. None: no bound.
         subscriptions: how many `subscriptions/listen` for tasks may be open in this process at once; past it others are
             refused, and have to poll. None: no bound.
-        owner_subscriptions: the same for one owner; of a server without authentication, whose clients are all one, only
-            the bound of all counts.
+        owner_subscriptions: the same for one owner, as a number or as a share; of a server without authentication,
+            whose clients are all one, only the bound of all counts.
         subscribed_tasks: for how many unfinished tasks they may be together, each counted as often as somebody listens.
             None: no bound.
+        owner_subscribed_tasks: the same for those of one owner, as a number or as a share, likewise.
         polls: how many polls a second this process should have to answer. Past it clients are told longer intervals, in
             proportion. None: no bound.
         owner_polls: how many polls a second of one owner this process answers, in the long run, whatever it asks for;
@@ -96,11 +98,12 @@ class Tasks(TasksExtension):
         concurrency: int = 32,
         queues: checks.Queues | None = None,
         backlog: int | None = 10_000,
-        tenant_backlog: int | None = None,
-        owner_tasks: int | None = 10_000,
+        tenant_backlog: int | str | None = "50%",
+        owner_tasks: int | str | None = "10%",
         subscriptions: int | None = 10_000,
-        owner_subscriptions: int | None = 1_000,
+        owner_subscriptions: int | str | None = "10%",
         subscribed_tasks: int | None = 100_000,
+        owner_subscribed_tasks: int | str | None = "10%",
         polls: int | None = 1_000,
         owner_polls: int | None = 1_000,
         limits: Limits | None = None,
@@ -115,16 +118,21 @@ class Tasks(TasksExtension):
         allow_anonymous: bool = False,
         legacy: bool = False,
     ) -> None:
+        waiting = checks.bound(backlog, "backlog")
+        streams = checks.bound(subscriptions, "subscriptions")
+        listened = checks.bound(subscribed_tasks, "subscribed_tasks")
+        tenants = tenant_claim is not None or identify is not None
         engine = Options(
             worker=worker,
             concurrency=checks.count(concurrency, "concurrency"),
             queues=checks.queues(queues),
-            backlog=checks.bound(backlog, "backlog"),
-            tenant_backlog=checks.bound(tenant_backlog, "tenant_backlog"),
-            owner_tasks=checks.bound(owner_tasks, "owner_tasks"),
-            subscriptions=checks.bound(subscriptions, "subscriptions"),
-            owner_subscriptions=checks.bound(owner_subscriptions, "owner_subscriptions"),
-            subscribed_tasks=checks.bound(subscribed_tasks, "subscribed_tasks"),
+            backlog=waiting,
+            tenant_backlog=checks.share(tenant_backlog, "tenant_backlog", waiting if tenants else None),
+            owner_tasks=checks.share(owner_tasks, "owner_tasks", waiting),
+            subscriptions=streams,
+            owner_subscriptions=checks.share(owner_subscriptions, "owner_subscriptions", streams),
+            subscribed_tasks=listened,
+            owner_subscribed_tasks=checks.share(owner_subscribed_tasks, "owner_subscribed_tasks", listened),
             polls=checks.bound(polls, "polls"),
             owner_polls=checks.bound(owner_polls, "owner_polls"),
             limits=checks.limits(limits),

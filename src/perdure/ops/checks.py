@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from inspect import isasyncgenfunction, iscoroutinefunction
-from typing import cast
+from typing import Final, cast
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.limits import Limits
 from perdure.store.keys import KeyRing
 from perdure.wire.identity import Identify, by_token, checked
 
-__all__ = ["Queues", "bound", "count", "identify", "limits", "queues", "ring"]
+__all__ = ["Queues", "bound", "count", "identify", "limits", "queues", "ring", "share"]
 
 Queues = Mapping[str, int | None] | Collection[str]
 """Names of queues, or how many tasks of each one worker may run at once (None: as many as it runs in all)."""
+_PERCENT: Final = re.compile(r"([1-9][0-9]?|100)%")
 
 
 def count(value: object, what: str) -> int:
@@ -37,6 +39,20 @@ def bound(value: object, what: str) -> int | None:
         return count(value, what)
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}, or None for no bound") from None
+
+
+def share(value: object, what: str, whole: int | None) -> int | None:
+    """As `bound`, or a share of a whole as `"10%"`, which is no bound if the whole has none.
+
+    So what is left for others grows and shrinks with what there is for all, and nobody has to think of both.
+    """
+    found = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        return None if whole is None else max(1, whole * int(found[1]) // 100)
+    try:
+        return bound(value, what)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error}, or a share as '10%'") from None
 
 
 def identify(own: object, tenant_claim: object) -> Identify:

@@ -23,6 +23,7 @@ __all__ = [
     "is_deeper",
     "is_plain",
     "mended",
+    "named",
     "plain",
     "sound",
 ]
@@ -88,6 +89,14 @@ def plain(text: str) -> str:
     if not text.isascii():  # as most text is, which then needs no closer look
         encode(text)
     return text
+
+
+def named(what: str, text: str) -> str:
+    """As `plain`, of a text that its author has to find again by what it is: `what`."""
+    try:
+        return plain(text)
+    except NotStorable as error:
+        raise NotStorable(f"{what} {repr(text)[:40]} can't be stored: {error}") from None
 
 
 def is_plain(*texts: str) -> bool:

@@ -24,7 +24,7 @@ from perdure.engine import branches
 from perdure.engine.external import external
 from perdure.engine.run import Run
 from perdure.engine.steps import Step, step
-from perdure.store.codec import plain
+from perdure.store.codec import named
 
 from .external import Look, Start, described, read
 from .kinds import kind_of, unsupported_kind
@@ -128,7 +128,7 @@ class BaseContext(Context[Any, Any]):
         self._check_function(
             f"The step {name!r} takes a function and its arguments", fn, f"task.step({name!r}, {{}}, …)"
         )
-        shape = Shape(plain(name), fn, returns)
+        shape = Shape(named("The name", name), fn, returns)
         what = Step(
             name,
             lambda: called(fn, args),
@@ -158,7 +158,7 @@ class BaseContext(Context[Any, Any]):
                 takes = f"The external work {name!r} takes a function of a handle as its {option}"
                 self._check_function(takes, fn, "{} without calling it")
         limits = self._run.limits
-        work = described(plain(name), start, limits, cancel=cancel, poll=poll, every=every, timeout=timeout)
+        work = described(named("The name", name), start, limits, cancel=cancel, poll=poll, every=every, timeout=timeout)
         return read(name, await external(self._run, work), returns)
 
     async def _sleep(self, duration: Duration) -> None:

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from perdure.domain import ids
 from perdure.domain.errors import ConfigurationError
+from perdure.domain.limits import MAX_TOOL_NAME
 from perdure.domain.model import JSONObject, Operation
 from perdure.domain.retry import Retry
 from perdure.engine.handler import DEFAULT_QUEUE
@@ -203,6 +204,11 @@ class TaskTool:
             )
         if not is_plain(self.name):
             raise ConfigurationError(f"{self.name!r}: a task tool's name is valid Unicode, without null characters")
+        if len(self.name) > MAX_TOOL_NAME:
+            raise ConfigurationError(
+                f"{self.name[:40]}…: a task tool's name has at most {MAX_TOOL_NAME} characters, and this one "
+                f"{len(self.name)}"
+            )
 
     def _check_context(self, fn: Callable[..., Any]) -> None:
         keyword = self.sdk.context_kwarg

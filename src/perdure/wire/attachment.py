@@ -15,7 +15,7 @@ from typing import Any, cast
 import anyio
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.extension import Extension
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import MCPServer, RequestStateSecurity
 from mcp_types import Implementation
 
 from perdure.domain.errors import ConfigurationError
@@ -53,6 +53,7 @@ class Attachment:
     advertises; nothing, in a dictionary of its own, by which it is told from others'. `applied`: whether a server took
     what the extension adds to it. `started`: whether the lifespan was ever entered. `key_of_its_own`: the server is
     known to seal `requestState` with a key that no other process has; of one made by hand nobody can tell.
+    `state_lives`: for how many seconds what it seals is good; None of one made by hand.
     """
 
     def __init__(self, runtime: Runtime, catalog: Catalog, identify: Identify) -> None:
@@ -64,6 +65,7 @@ class Attachment:
         self.applied = False
         self.started = False
         self.key_of_its_own = False
+        self.state_lives: float | None = None
         self._runtime = runtime
         self._catalog = catalog
         self._complained = False
@@ -75,7 +77,9 @@ class Attachment:
 
     def wiring(self, extension: Extension, lifespan: Lifespan | None, options: dict[str, Any]) -> dict[str, Any]:
         """`options` of an `MCPServer` with `extension`, the middleware and the lifespan added to what is there."""
-        self.key_of_its_own = options.get("request_state_security") is None
+        given: RequestStateSecurity | None = options.get("request_state_security")
+        self.key_of_its_own = given is None
+        self.state_lives = (given or RequestStateSecurity.ephemeral()).ttl
         return {
             **options,
             "extensions": [*options.get("extensions", ()), extension],

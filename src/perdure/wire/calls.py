@@ -32,7 +32,7 @@ from perdure.tools.declaration import TaskTool, error_result, in_log, log_failur
 from . import idempotency, render
 from .capabilities import declares_tasks, input_kinds
 from .errors import missing_extension
-from .identity import ANONYMOUS
+from .identity import is_one_of_many
 from .inline import Caller, Inline
 from .models import RequestContext
 
@@ -43,12 +43,19 @@ class Calls:
     """Serves calls of task tools. All times and options are the tool's.
 
     `inline_timeout_ms` bounds the wait of each request that a tool runs inside of. `server` says which server it is,
-    which is not known yet when tools are declared.
+    which is not known yet when tools are declared; `state_lives`, for how many seconds the state of a request is good
+    there.
     """
 
-    def __init__(self, runtime: Runtime, inline_timeout_ms: int, server: Callable[[], MCPServer[Any] | None]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        inline_timeout_ms: int,
+        server: Callable[[], MCPServer[Any] | None],
+        state_lives: Callable[[], float | None],
+    ) -> None:
         self._runtime = runtime
-        self._inline = Inline(runtime, inline_timeout_ms)
+        self._inline = Inline(runtime, inline_timeout_ms, state_lives)
         self._server = server
 
     async def call(
@@ -110,13 +117,13 @@ class Calls:
         return await self._runtime.backlog.create(new_task(tool, arguments, prepared, owner, kinds, key))
 
     async def _admit(self, owner: Owner) -> None:
-        """Without authentication all clients are one owner, and none of them may use up what is there for it.
+        """Count one task more.
 
         Raises:
             BacklogFull: one task more is too many.
             StoreUnavailable: nobody can tell.
         """
-        await self._runtime.backlog.admit(owner, counted=owner != ANONYMOUS)
+        await self._runtime.backlog.admit(owner, counted=is_one_of_many(owner))
 
     def _arguments(self, params: CallToolRequestParams) -> dict[str, Any]:
         """Of a call that is new. The guard has seen to it that they have a JSON form.

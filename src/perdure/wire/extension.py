@@ -23,7 +23,7 @@ from .attachment import Attachment
 from .calls import Calls
 from .capabilities import input_kinds
 from .errors import translated
-from .identity import ANONYMOUS, Identify
+from .identity import Identify, is_one_of_many
 from .legacy import Legacy
 from .models import EXTENSION, RequestContext, TaskParams, UpdateParams
 
@@ -49,7 +49,7 @@ class TasksExtension(Extension):
         self._catalog = catalog
         self._attachment = attachment
         self._identify = identify
-        self._calls = Calls(runtime, inline_timeout_ms, lambda: attachment.server)
+        self._calls = Calls(runtime, inline_timeout_ms, lambda: attachment.server, lambda: attachment.state_lives)
         if legacy:
             old = Legacy(runtime, catalog.tools, self._calls, identify, attachment.check_started)
             attachment.middleware.legacy = old
@@ -87,8 +87,7 @@ class TasksExtension(Extension):
         with translated:
             self._attachment.check_started()
             owner, task_id, pace = self._identify(ctx), ids.parse(params.task_id), self._runtime.pace
-            # Without authentication all clients are one owner, and none of them may use up what is there for it.
-            poller = pace.admit(owner, task_id, counted=owner != ANONYMOUS)
+            poller = pace.admit(owner, task_id, counted=is_one_of_many(owner))
             task = await self._runtime.store.get(owner, task_id)
         kinds = input_kinds(ctx) if task.inputs else frozenset[str]()
         return render.detailed(task, kinds, self._attachment.server_info, pace.interval(poller, task))

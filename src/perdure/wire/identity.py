@@ -23,13 +23,14 @@ from mcp.server.auth.provider import AccessToken, principal_components
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 
+from perdure.domain.limits import MAX_PRINCIPAL, MAX_TENANT
 from perdure.domain.model import Owner
 from perdure.store.codec import is_plain
 
 from .models import RequestContext
 from .refusals import Seldom
 
-__all__ = ["ANONYMOUS", "LOCAL", "PRINCIPAL_BYTES", "TENANT_BYTES", "Identify", "by_token", "checked"]
+__all__ = ["ANONYMOUS", "LOCAL", "Identify", "by_token", "checked", "is_one_of_many"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +41,19 @@ _NAMELESS: Final = ""
 ANONYMOUS = Owner(_NAMELESS, "anonymous")
 LOCAL = Owner(_NAMELESS, "local")
 
-TENANT_BYTES: Final = 400
-PRINCIPAL_BYTES: Final = 1_200
-"""The most that the two take as UTF-8. They are keys of indexes, together with an idempotency key of 800 bytes, and
-PostgreSQL takes no key of more than 2,700."""
 _WHY: Final = (
     "its principal is empty, or one of its texts is blank, holds a null or a lone surrogate, or takes more than "
-    f"{TENANT_BYTES} (the tenant) or {PRINCIPAL_BYTES} bytes (the principal)"
+    f"{MAX_TENANT} (the tenant) or {MAX_PRINCIPAL} bytes (the principal)"
 )
+
+
+def is_one_of_many(owner: Owner) -> bool:
+    """Whether the bounds of one owner hold for it, so that there is something left for others.
+
+    Without authentication all clients are one owner. Over HTTP one of them could use up what is there for all; over
+    stdio there are no others.
+    """
+    return owner not in (ANONYMOUS, LOCAL)
 
 
 def by_token(tenant_claim: str | None = None) -> Identify:
@@ -73,19 +79,19 @@ def by_token(tenant_claim: str | None = None) -> Identify:
 def _principal(token: AccessToken) -> str:
     client, _, subject = principal_components(token)
     issuer: object = (token.claims or {}).get("iss")  # as it is: the SDK makes a text of anything
-    if _is_name(client, PRINCIPAL_BYTES) and all(
-        part is None or _is_name(part, PRINCIPAL_BYTES) for part in (issuer, subject)
+    if _is_name(client, MAX_PRINCIPAL) and all(
+        part is None or _is_name(part, MAX_PRINCIPAL) for part in (issuer, subject)
     ):
         principal = json.dumps([issuer, client, subject], separators=(",", ":"))
-        if len(principal) <= PRINCIPAL_BYTES:
+        if len(principal) <= MAX_PRINCIPAL:
             return principal
     raise MCPError(INVALID_REQUEST, "The access token names nobody whom a task can belong to")
 
 
 def _tenant(claim: object) -> str:
-    if isinstance(claim, int) and not isinstance(claim, bool) and abs(claim) < 10 ** (TENANT_BYTES - 1):
+    if isinstance(claim, int) and not isinstance(claim, bool) and abs(claim) < 10 ** (MAX_TENANT - 1):
         return str(claim)
-    if _is_name(claim, TENANT_BYTES):
+    if _is_name(claim, MAX_TENANT):
         return cast("str", claim)
     raise MCPError(INVALID_REQUEST, "The access token names no tenant that can be used")
 
@@ -145,4 +151,4 @@ def _are_texts(*values: object) -> bool:
 
 def _can_be(owner: Owner) -> bool:
     tenant = owner.tenant
-    return (tenant == _NAMELESS or _is_name(tenant, TENANT_BYTES)) and _is_name(owner.principal, PRINCIPAL_BYTES)
+    return (tenant == _NAMELESS or _is_name(tenant, MAX_TENANT)) and _is_name(owner.principal, MAX_PRINCIPAL)

@@ -7,8 +7,10 @@ seals and binds to the principal and the arguments; the retry carries on with th
 
 Nobody but this request knows the handle. So when it ends without a result (the deadline, a client that hung up) the
 work is cancelled: a result that nobody can fetch is not worth its cost. For the same reason such a task lives an hour
-at most, whatever its tool says. A client that knows tasks, and whose call took longer than it may, gets the handle
-after all, with that ttl in it: the store has no way to give a task a longer one.
+at most, whatever its tool says. What was asked can be answered for as long as the SDK takes the state that went along;
+where that is known, work that nobody came back for is stopped then (`engine.unanswered`). A client that knows tasks,
+and whose call took longer than it may, gets the handle after all, with that ttl in it: the store has no way to give a
+task a longer one.
 
 A call with an idempotency key is different: its client can come back and find the task. So nothing but the end of its
 hour ends that work, neither a client that hung up nor the deadline. Its handle in `requestState` says so, in case a
@@ -52,9 +54,11 @@ _KEPT_PREFIX: Final = "perdure/kept:"
 _LOOK_EVERY: Final = 0.25
 """Seconds between looks at the store while nothing wakes us: the task may be run by another process."""
 _LONGEST_MS: Final = 3_600_000
-"""An hour: what is asked may be answered within it, and a task that nobody came back for is stopped after it."""
+"""An hour: all that is asked has to be answered within it."""
 _CLEANUP: Final = 2.0
 """Seconds that cancelling the work of a call may take at the call's end."""
+_ON_ITS_WAY: Final = 10.0
+"""Seconds for an answer that came at the last moment to be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,17 @@ class _Seen:
 
 
 class Inline:
-    """Runs task tools inside the request. `timeout_ms` bounds the wait of each request."""
+    """Runs task tools inside the request. `timeout_ms` bounds the wait of each request.
 
-    def __init__(self, runtime: Runtime, timeout_ms: int) -> None:
+    `state_lives`: for how many seconds the state of a request is good; None if that is not known.
+    """
+
+    def __init__(
+        self, runtime: Runtime, timeout_ms: int, state_lives: Callable[[], float | None] = lambda: None
+    ) -> None:
         self._runtime = runtime
         self._timeout = timeout_ms / 1000
+        self._state_lives = state_lives
 
     def owns(self, request_state: str | None) -> bool:
         """Whether a retry carries a handle of ours (already unsealed), rather than a tool's own state."""
@@ -147,7 +157,7 @@ class Inline:
                     await self._abandon(owner, task_id)
             raise
         if in_time:
-            return outcome(seen.task) if seen.task.status.terminal else _question(seen.task, caller.kinds, kept=kept)
+            return outcome(seen.task) if seen.task.status.terminal else self._put(seen.task, caller, kept=kept)
         if caller.declared:
             return render.created(seen.task)
         if kept:
@@ -161,6 +171,12 @@ class Inline:
         )
         await self._abandon(owner, task_id)
         raise out_of_time(self._timeout, kept=False)
+
+    def _put(self, task: Task, caller: Caller, *, kept: bool) -> dict[str, Any]:
+        lives = self._state_lives()
+        if not kept and lives is not None:
+            self._runtime.unanswered.expect(task, lives + _ON_ITS_WAY)
+        return _question(task, caller.kinds, kept=kept)
 
     async def _watch(self, seen: _Seen, caller: Caller) -> None:
         """Keep looking until the task is over, or asks something; show its messages meanwhile."""

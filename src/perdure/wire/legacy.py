@@ -52,7 +52,7 @@ from . import answers, render
 from .calls import Calls
 from .capabilities import kinds_of
 from .errors import translated
-from .identity import ANONYMOUS, Identify
+from .identity import ANONYMOUS, Identify, is_one_of_many
 from .inline import outcome
 from .models import RequestContext
 from .presence import given_up, while_it_waits
@@ -194,8 +194,7 @@ class Legacy:
 
     async def _get(self, ctx: RequestContext) -> Wire:
         (owner, task_id), pace = self._named(ctx), self._runtime.pace
-        # Without authentication all clients are one owner, and none of them may use up what is there for it.
-        poller = pace.admit(owner, task_id, counted=owner != ANONYMOUS)
+        poller = pace.admit(owner, task_id, counted=is_one_of_many(owner))
         task = await self._runtime.store.get(owner, task_id)
         every = pace.interval(poller, task)
         shown = _shown(task, _kinds(ctx))
@@ -256,8 +255,7 @@ class Legacy:
 
     async def _result(self, ctx: RequestContext) -> Wire:
         owner, task_id = self._named(ctx)
-        # Without authentication all clients are one owner, and none of them may use up what is there for it.
-        listening = await self._runtime.snapshots.subscribe(owner, [task_id], counted=owner != ANONYMOUS)
+        listening = await self._runtime.snapshots.subscribe(owner, [task_id], counted=is_one_of_many(owner))
         try:
             waiting = _Waiting(ctx, self._runtime, listening, owner, task_id)
             result = outcome(await while_it_waits(ctx, waiting.end(), self.look_every))

@@ -55,7 +55,7 @@ from perdure.engine.subscription import Subscription
 from . import render
 from .capabilities import input_kinds
 from .errors import translated
-from .identity import ANONYMOUS, Identify
+from .identity import Identify, is_one_of_many
 from .models import RequestContext
 
 __all__ = ["FRAME_WITHIN", "Listen"]
@@ -103,9 +103,8 @@ class Listen:
             self._check_started()
             task_ids, core = _asked(ctx)
             owner = self._identify(ctx)
-            # Without authentication all clients are one owner, and none of them may use up what is there for it.
             subscription = await self._runtime.snapshots.subscribe(
-                owner, task_ids, counted=owner != ANONYMOUS, stays=core is not None
+                owner, task_ids, counted=is_one_of_many(owner), stays=core is not None
             )
         try:
             stream = _Stream(ctx, subscription, self._server_info(), self.frame_within)

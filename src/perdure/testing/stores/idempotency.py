@@ -1,12 +1,21 @@
 """Idempotency keys: a caller that does not know whether its call arrived may make it again."""
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
 
 from perdure.domain.errors import IdempotencyKeyReused, NotStorable, TaskNotFound
-from perdure.domain.model import Owner
+from perdure.domain.limits import (
+    MAX_IDEMPOTENCY_KEY,
+    MAX_PLACE,
+    MAX_PRINCIPAL,
+    MAX_QUESTION_KEY,
+    MAX_TENANT,
+    MAX_TOOL_NAME,
+)
+from perdure.domain.model import Asked, Demand, Owner
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
 
@@ -15,13 +24,38 @@ from .support import (
     BOB,
     DONE,
     ELSEWHERE,
+    NAME,
     Changes,
+    asks,
+    hire,
     new_task,
     running,
+    step,
     take,
 )
 
 TTL = 60_000
+
+
+async def test_what_is_part_of_a_key_is_kept_as_long_as_it_may_be(store: Store) -> None:
+    """Of characters that take four bytes each, and in an order that no compression makes smaller."""
+    chance = random.Random(7)
+
+    def text(most: int, *, ascii: bool = False) -> str:
+        first, last = (33, 127) if ascii else (0x10000, 0x20000)
+        return "".join(chr(chance.randrange(first, last)) for _ in range(most))
+
+    owner = Owner(text(MAX_TENANT, ascii=True), text(MAX_PRINCIPAL, ascii=True))
+    new = new_task(text(MAX_TOOL_NAME), owner=owner, key=text(MAX_IDEMPOTENCY_KEY), digest="d")
+    await store.create(new)
+    assert (await store.create(replace(new, id=new_task().id))).id == new.id
+    worker = await hire(store)
+    (claim,) = await store.claim(worker.session, [Demand(new.operation.handler, 1)], 1)
+    place, key = text(MAX_PLACE, ascii=True), text(MAX_QUESTION_KEY)
+    await store.record(claim, step(place))
+    await store.park(claim, asks(**{key: Asked(NAME, place)}))
+    assert [question.key for question in (await store.get(owner, new.id)).inputs] == [key]
+    assert set((await store.inspect(new.id)).journal.entries) == {place}
 
 
 async def test_the_same_call_under_the_same_key_is_the_same_task_as_it_is_now(store: Store, changes: Changes) -> None:
