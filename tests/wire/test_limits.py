@@ -360,6 +360,7 @@ async def test_an_owner_that_listens_to_all_it_may_leaves_room_for_others(tmp_pa
             for number in range(2):
                 stream = await stack.enter_async_context(listening(up.client, hers, id=number))
                 await stream.begun()
-            assert await listens(up, [hers]) == "Too many tasks are listened to already"
+            full = "Too many tasks of this owner are listened to already: 2 is the limit (owner_subscribed_tasks)"
+            assert await listens(up, [hers]) == full
             who.owner = Owner("acme", "bob")
             assert await listens(up, [await up.client.start("echo", {"text": "x"})]) is None
