@@ -98,7 +98,20 @@ async def test_a_tool_that_is_none_of_ours_takes_all_the_nesting_that_the_sdk_ta
         assert (await scene.client.call("brackets", {"value": value})).code == -32602
     assert (await scene.client.call("hello", {"name": "you", "more": deep})).code == -32602
     refused = await scene.client.request("tasks/get", {"taskId": UNKNOWN, "more": deep})
-    assert "too deep" in refused.error["message"]
+    assert "nest deeper than 100 levels" in refused.error["message"]
+
+
+async def test_a_request_for_others_may_hold_whatever_can_be_carried(scene: Stage) -> None:
+    """However much it is, and whatever the words in it; but nobody looks through so much that is also so deep."""
+    scene.mcp.tool()(brackets)
+    deep, many = nested(300), [0] * 300_000
+    fine: list[JSON] = [deep, many, ["NaN", "Infinity"], ["NaN", nested(150)], [deep, "é", 1.5, {"é": deep}]]
+    for value in fine:
+        assert (await scene.client.call("brackets", {"value": value})).text == f"{json.dumps(value).count('[')}"
+    nan = float("nan")
+    wrong: list[JSON] = [["NaN", nan], [deep, -nan], [deep, {"\ud800": 1}], [deep, "\udc00"], [deep, many]]
+    for value in wrong:
+        assert (await scene.client.call("brackets", {"value": value})).code == -32602
 
 
 def nested(depth: int, inside: JSON = None) -> JSON:

@@ -52,6 +52,7 @@ from . import answers, render
 from .calls import Calls
 from .capabilities import kinds_of
 from .errors import translated
+from .extent import check_answers
 from .identity import ANONYMOUS, Identify
 from .inline import outcome
 from .models import RequestContext
@@ -185,7 +186,9 @@ class Legacy:
             begun = await self._calls.begin(tool, params, owner, ctx, kinds)
             if not isinstance(begun, InputRequiredResult):
                 return begun
-            given = InputResponseRequestParams.model_validate({"inputResponses": await _asked_first(ctx, begun)})
+            answered = await _asked_first(ctx, begun)
+            check_answers(answered, self._runtime.options.limits.answer_values)
+            given = InputResponseRequestParams.model_validate({"inputResponses": answered})
             said = {"input_responses": given.input_responses, "request_state": begun.request_state}
             params = params.model_copy(update=said)
         raise ToolError(f"Error executing tool {tool.name}: it asked {_ROUNDS} times before it began")
