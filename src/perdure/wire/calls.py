@@ -35,6 +35,7 @@ from .errors import missing_extension
 from .identity import ANONYMOUS
 from .inline import Caller, Inline
 from .models import RequestContext
+from .pacing import ask
 
 __all__ = ["Calls", "new_task"]
 
@@ -70,7 +71,7 @@ class Calls:
         caller = Caller(tool.name, input_kinds(ctx), declared, _shows_progress(ctx))
         if params.request_state is not None and self._inline.owns(params.request_state):
             return await self._inline.carry_on(owner, params.request_state, params.input_responses, caller)
-        known = None if key is None else await self._runtime.store.recall(owner, key.text, key.digest)
+        known = None if key is None else await self._recall(owner, key)
         if known is not None:
             return render.created(known) if declared else await self._inline.join(known, caller)
         arguments = self._arguments(params)
@@ -98,7 +99,7 @@ class Calls:
             MCPError, IdempotencyKeyReused, LimitExceeded, BacklogFull, StoreUnavailable: as `call`.
         """
         key = idempotency.read(params, self._runtime.options.limits)
-        known = None if key is None else await self._runtime.store.recall(owner, key.text, key.digest)
+        known = None if key is None else await self._recall(owner, key)
         if known is not None:
             return known
         arguments = self._arguments(params)
@@ -108,6 +109,16 @@ class Calls:
             return prepared
         await self._admit(owner)
         return await self._runtime.backlog.create(new_task(tool, arguments, prepared, owner, kinds, key))
+
+    async def _recall(self, owner: Owner, key: idempotency.Key) -> Task | None:
+        """The task that an earlier call under the key created.
+
+        Raises:
+            PolledTooOften: there were too many calls under it.
+            IdempotencyKeyReused, StoreUnavailable: as `Store.recall`.
+        """
+        ask(self._runtime.pace, owner, f"key {key.text}")
+        return await self._runtime.store.recall(owner, key.text, key.digest)
 
     async def _admit(self, owner: Owner) -> None:
         """Without authentication all clients are one owner, and none of them may use up what is there for it.
