@@ -28,6 +28,7 @@ from perdure.domain.model import JSON, JSONObject, NewTask, Owner, Task
 from perdure.engine.runtime import Runtime
 from perdure.store.codec import decode, encode
 from perdure.tools.declaration import TaskTool, error_result, in_log, log_failure
+from perdure.tools.steps import complaint
 
 from . import idempotency, render
 from .capabilities import declares_tasks, input_kinds
@@ -172,7 +173,7 @@ class Calls:
 
 def _unfit(tool: TaskTool, error: ValidationError) -> ToolError:
     """What `prepare` has against the arguments, as if the tool had: clients know of no other function."""
-    text = str(error).replace(error.title, f"{tool.name}Arguments", 1)
+    text = complaint(error).replace(error.title, f"{tool.name}Arguments", 1)
     return ToolError(f"Error executing tool {tool.name}: {text}")
 
 
