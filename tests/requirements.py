@@ -375,6 +375,8 @@ _GET = (
         "Servers MAY rate-limit clients polling faster than pollIntervalMs",
         "engine/test_pace.py::test_a_client_that_asks_too_often_is_told_longer_and_longer_and_then_no_longer",
         "engine/test_pace.py::test_who_asks_far_too_often_is_refused_and_told_when_to_come_back",
+        "wire/test_pacing.py::test_what_is_asked_far_too_often_is_refused_for_a_while",
+        "wire/test_pacing.py::test_who_polls_far_too_often_can_still_answer_and_cancel",
         "wire/test_limits.py::test_what_is_just_within_a_limit_goes_through_and_one_more_does_not",
     ),
 )
@@ -400,6 +402,9 @@ _UPDATE = (
         "wire/test_update.py::test_a_response_that_does_not_fit_is_refused_with_the_reason_and_nothing_is_stored",
         "wire/test_update.py::test_the_schema_of_the_question_is_checked_beyond_types",
         "wire/test_update.py::test_the_formats_and_patterns_of_the_question_are_checked",
+        "wire/test_update.py::test_what_the_plain_types_of_models_can_not_take_is_refused_at_the_answer",
+        "wire/test_update.py::test_an_answer_that_can_not_be_judged_does_not_fit",
+        "wire/test_update.py::test_however_much_an_answer_holds_is_refused_before_each_of_it_is_judged",
         "tools/test_questions.py::test_the_content_of_a_form_must_fit_the_fields",
         "wire/test_bad_input.py::test_any_response_to_an_open_question_is_refused",
     ),

@@ -20,6 +20,7 @@ import pytest
 from perdure import ConfigurationError, Handle, InvalidDuration, TaskContext, Tasks
 from perdure.adapters import child, process
 from perdure.adapters.process import ProcessResult, run_process
+from perdure.ops.options import STORE
 from perdure.store.keys import KEYS, KEYS_FILE
 from perdure.store.memory import MemoryStore
 from perdure.testing import Harness, crash_everywhere
@@ -123,10 +124,10 @@ async def test_a_command_has_no_input_the_servers_environment_and_a_folder_of_it
     assert os.stat(where).st_mode & 0o077 == 0  # noqa: PTH116
 
 
-async def test_the_keys_of_the_store_are_none_of_a_commands_business(
+async def test_the_keys_the_url_and_the_password_of_the_store_are_none_of_a_commands_business(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (KEYS, KEYS_FILE):
+    for name in (KEYS, KEYS_FILE, STORE, "PERDURE_WHATEVER", "PGPASSWORD"):
         monkeypatch.setenv(name, "secret")
     # Nor of what minds the command, its parent, which outlives the server.
     (told,) = await jobs.run(sh('env; tr "\\0" "\\n" < /proc/$PPID/environ'))

@@ -12,6 +12,7 @@ from perdure.store.base import Store
 from tests.engine.rigged import Rigged
 from tests.engine.support import HANDLER, HOUR
 from tests.store.support import new_task
+from tests.support import eventually
 
 ADA = Owner("acme", "ada")
 
@@ -185,6 +186,39 @@ async def test_what_is_being_created_counts_in_every_look(rigged: Rigged, ticks:
     await creating
     ticks.now += 1
     assert await admitted(gauge) == 0
+
+
+@pytest.mark.parametrize("bounds", [Bounds(backlog=2), Bounds(tenant_backlog=2), Bounds(owner_tasks=2)])
+async def test_nobody_is_refused_for_what_is_in_the_store_and_being_created_at_once(
+    rigged: Rigged, ticks: Ticks, bounds: Bounds
+) -> None:
+    """Between the commit and the caller's hearing of it."""
+    gauge = backlog(rigged, ticks, bounds)
+    await gauge.admit(ADA)
+    gate = rigged.gate_after("create")
+    creating = asyncio.create_task(gauge.create(new_task(owner=Owner("acme", "ada"))))
+    await gate.reached()
+    ticks.now += 1
+    admitting = asyncio.create_task(gauge.admit(ADA))
+    await eventually(lambda: rigged.calls.count("backlog") + rigged.calls.count("unfinished") == 2, "nobody looked")
+    gate.open()
+    await asyncio.gather(creating, admitting)
+    with pytest.raises(BacklogFull):
+        await gauge.admit(ADA)
+
+
+async def test_where_it_stays_unknown_what_comes_one_waits_and_not_each(rigged: Rigged, ticks: Ticks) -> None:
+    gauge = backlog(rigged, ticks, Bounds(owner_tasks=1))
+    await gauge.admit(ADA)
+    gate = rigged.gate_before("create")
+    creating = asyncio.create_task(gauge.create(new_task(owner=Owner("acme", "ada"))))
+    await gate.reached()
+    ticks.now += 1
+    refused = await asyncio.gather(*(gauge.admit(ADA) for _ in range(20)), return_exceptions=True)
+    assert {type(each) for each in refused} == {BacklogFull}
+    assert rigged.calls.count("unfinished") == 3  # the first of all, and of these one before the wait and one after
+    gate.open()
+    await creating
 
 
 async def test_the_bound_of_an_owner_counts_all_that_it_has_unfinished_and_nobody_elses(

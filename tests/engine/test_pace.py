@@ -133,6 +133,29 @@ def test_one_owner_that_asks_for_ever_other_ids_is_refused_and_nobody_else() -> 
     polls.refused(replace(TASK, id="tsk_0"))
 
 
+def test_what_is_no_poll_is_bounded_by_itself_and_delays_no_poll() -> None:
+    polls = Polls(Bounds(limits=Limits(polls_per_second=1)))
+    for _ in range(10):
+        polls.pace.spend(ADA, "other tsk_a")
+    with pytest.raises(PolledTooOften) as refused:
+        polls.pace.spend(ADA, "other tsk_a")
+    assert refused.value.retry_after_ms > 0
+    assert polls.every(0, 5) == 1000
+    polls.pace.spend(ADA, "other tsk_b")
+    polls.every(0, 5)
+    polls.refused()
+    polls.at += 1
+    polls.pace.spend(ADA, "other tsk_a")
+
+
+def test_in_all_an_owner_has_one_budget_for_polls_and_everything_else() -> None:
+    polls = Polls(Bounds(owner_polls=1))
+    for number in range(10):
+        polls.pace.spend(ADA, f"other {number}")
+    polls.refused()
+    polls.pace.spend(Owner("acme", "bob"), "other 1")
+
+
 @pytest.mark.parametrize("bound", [None, 1])
 def test_an_owner_that_is_everybody_has_no_bound_of_its_own(bound: int | None) -> None:
     polls = Polls(Bounds(owner_polls=bound))

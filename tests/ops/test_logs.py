@@ -74,22 +74,25 @@ def test_so_do_several_handlers() -> None:
     assert logged(how) == "it rains\n"
 
 
-def test_a_client_that_hangs_up_within_a_body_leaves_no_traceback_and_anything_else_does() -> None:
+def test_a_client_that_hangs_up_within_a_body_or_never_ends_it_leaves_no_traceback_and_anything_else_does() -> None:
     raised = """
+import asyncio
 import starlette.requests
 def told(name, error):
     try:
         raise error
-    except Exception:
+    except BaseException:
         logging.getLogger(name).exception("told")
 for name in ("uvicorn.error", "mcp.server.streamable_http"):
     logs.configure()
     told(name, starlette.requests.ClientDisconnect())
+    told(name, asyncio.CancelledError("Task cancelled, timeout graceful shutdown exceeded"))
     told(name, ValueError(name))
 """
     command = [sys.executable, "-c", PROGRAM.format(before="", missing=()) + raised]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "ClientDisconnect" not in done.stderr
+    assert "CancelledError" not in done.stderr
     assert done.stderr.count("ERROR") == 2
     assert re.findall(r"^ValueError: (.*)$", done.stderr, re.MULTILINE) == [
         "uvicorn.error",

@@ -127,3 +127,21 @@ async def test_times_are_of_this_moment(scene: Stage) -> None:
 async def test_nothing_of_the_request_meta_is_stored(scene: Stage) -> None:
     await scene.client.finish("hello", {"name": "you"}, params={"_meta": meta() | {"com.example/secret": "sesame"}})
     assert "sesame" not in json.dumps(scene.dump())
+
+
+async def many(numbers: list[int]) -> str:
+    return f"{len(numbers)}"
+
+
+async def test_of_arguments_with_many_faults_it_is_told_how_many_there_are(
+    scene: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In words they would be thirty times what was sent, and nobody would be served until they are written."""
+    caplog.set_level("DEBUG")
+    scene.tasks.tool()(many)
+    wrong = (await scene.client.call("many", {"numbers": [None] * 150_000})).result
+    assert (wrong["isError"], "150000 validation errors" in wrong["content"][0]["text"]) == (True, True)
+    assert len(wrong["content"][0]["text"]) < 1_000
+    assert all(len(record.getMessage()) < 1_000 for record in caplog.records if record.name.startswith("perdure"))
+    told = (await scene.client.call("many", {"numbers": [None] * 100})).result["content"][0]["text"]
+    assert "numbers.99" in told

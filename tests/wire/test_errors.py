@@ -101,18 +101,39 @@ async def test_a_tool_that_is_none_of_ours_takes_all_the_nesting_that_the_sdk_ta
     assert refused.error["message"] == "The parameters nest deeper than 100 levels, which is the limit (depth)"
 
 
-@pytest.mark.parametrize("levels", [99, 150, 500])
+@pytest.mark.parametrize("levels", [90, 150, 500])
 async def test_what_is_wrong_with_a_request_is_told_apart(scene: Stage, levels: int) -> None:
-    """Also at the default of `depth`, and where the value is deeper than Python's own encoder goes."""
-    wrong = {
-        "NaN or an infinity": float("nan"),
-        "a lone surrogate": "\ud800",
-        "The parameters nest deeper than 100 levels, which is the limit (depth)": None,
-    }
+    """Also where the value is deeper than Python's own encoder goes. What is too deep is looked at no further."""
+    too_deep = "The parameters nest deeper than 100 levels, which is the limit (depth)"
+    wrong = {"NaN or an infinity": float("nan"), "a lone surrogate": "\ud800"}
     for said, inside in wrong.items():
         refused = await scene.client.call("hello", {"name": "you", "more": nested(levels, inside)})
         assert refused.code == -32602
-        assert refused.error["message"].endswith(said)
+        assert refused.error["message"].endswith(said if levels < 100 else too_deep)
+
+
+async def test_what_is_wrong_with_a_request_for_others_is_told_apart_too(scene: Stage) -> None:
+    scene.mcp.tool()(brackets)
+    deep, many = nested(300), [0] * 300_000
+    wrong: dict[str, list[JSON]] = {
+        "NaN or an infinity": [["NaN", float("nan")], [deep, -float("nan")]],
+        "a lone surrogate": [[deep, {"\ud800": 1}], [deep, "\udc00"]],
+        "more than 250000 values at so many levels": [[deep, many]],
+    }
+    for said, values in wrong.items():
+        for value in values:
+            refused = await scene.client.call("brackets", {"value": value})
+            assert refused.code == -32602
+            assert refused.error["message"].endswith(said)
+
+
+async def test_a_request_for_others_may_hold_whatever_can_be_carried(scene: Stage) -> None:
+    """However much it is, and whatever the words in it; but nobody looks through so much that is also so deep."""
+    scene.mcp.tool()(brackets)
+    deep, many = nested(300), [0] * 300_000
+    fine: list[JSON] = [deep, many, ["NaN", "Infinity"], ["NaN", nested(150)], [deep, "é", 1.5, {"é": deep}]]
+    for value in fine:
+        assert (await scene.client.call("brackets", {"value": value})).text == f"{json.dumps(value).count('[')}"
 
 
 def nested(depth: int, inside: JSON = None) -> JSON:

@@ -52,6 +52,15 @@ async def test_declaring_the_extension_or_a_task_makes_no_difference(scene: Stag
     assert (await client.request("tools/call", params)).text == "Hello, you!"
 
 
+async def test_what_a_call_holds_has_the_same_bounds_as_in_the_era_after_it(scene: Stage, old: Old) -> None:
+    deep: JSON = 0
+    for _ in range(110):
+        deep = [deep]
+    for wrong, words in ((deep, "nest deeper than 100"), ([0] * 250_000, "hold more than 250000 values")):
+        reply = await old.request("tools/call", {"name": "hello", "arguments": {"name": "you", "more": wrong}})
+        assert (reply.code, words in reply.error["message"]) == (-32602, True)
+
+
 async def test_a_tool_that_must_be_a_task_is_refused(scene: Stage, old: Old) -> None:
     before = scene.dump()
     assert (await old.request("tools/call", {"name": "must", "arguments": {}})).code == -32021

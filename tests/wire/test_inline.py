@@ -111,6 +111,15 @@ async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(sce
     assert last.text == "form=accept, entry=accept"
 
 
+async def test_however_much_the_answers_of_a_retry_hold_is_refused_before_anybody_judges_it(scene: Stage) -> None:
+    """Before the SDK does, which tries each of them with all shapes that an answer may have."""
+    first = await scene.client.call("ask", capabilities=FORMS)
+    crowd: dict[str, Any] = {f"{number}": [[]] for number in range(70_000)}
+    reply = await answer(scene.client, "ask", first, {"form": {"action": "accept", "content": crowd}})
+    assert (reply.code, "hold more than 5000 values" in reply.error["message"]) == (-32602, True)
+    assert (await answer(scene.client, "ask", first, {"form": FORM})).text == "accept True"
+
+
 async def test_a_repeated_retry_gets_the_same_result_and_runs_nothing_again(scene: Stage, tools: Tools) -> None:
     first = await scene.client.call("ask", capabilities=INPUT)
     replies = [await answer(scene.client, "ask", first, {"form": FORM}) for _ in range(3)]

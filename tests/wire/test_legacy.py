@@ -255,6 +255,31 @@ async def test_parameters_that_are_none_are_refused(scene: Stage) -> None:
     assert (await old.request("tasks/update", {"taskId": UNKNOWN, "inputResponses": {}})).code == -32601
 
 
+async def test_the_limits_of_a_request_are_those_of_the_era_after_it(
+    scene: Stage, new: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = scene.tasks.assembly.runtime
+    monkeypatch.setattr(runtime, "options", replace(runtime.options, limits=Limits(depth=10, values=100)))
+    old = Old(scene, "2025-11-25", {}, "ada")
+    await old.shake_hands()
+    before = dict(scene.dump())["task"]
+    deep: JSON = 0
+    for _ in range(30):
+        deep = [deep]
+    for wrong, words in ((deep, "nest deeper than 10 levels"), ([0] * 101, "hold more than 100 values")):
+        call: JSON = {"name": "hello", "arguments": {"name": wrong}}
+        requests: list[tuple[str, JSON]] = [
+            ("tools/call", call),
+            ("tools/call", call | {"task": {}}),
+            *((f"tasks/{verb}", {"taskId": UNKNOWN, "more": wrong}) for verb in ("get", "result", "list", "cancel")),
+        ]
+        for method, params in requests:
+            reply = await old.request(method, params)
+            assert (reply.code, words in reply.error["message"]) == (-32602, True), (method, reply.error)
+        assert words in (await new.call("hello", call["arguments"])).error["message"]
+    assert dict(scene.dump())["task"] == before
+
+
 async def test_the_same_key_finds_the_same_task(ada: OldClient) -> None:
     call: JSON = {"name": "hello", "arguments": {"name": "you"}, "meta": {"dev.perdure/idempotencyKey": "mine"}}
     first, second = await ada.do("call_tool_as_task", **call), await ada.do("call_tool_as_task", **call)

@@ -144,6 +144,14 @@ async def answer(scene: Stage, past: int) -> str | None:
     return said(await scene.client.update(task_id, {"q0": response}))
 
 
+async def answer_values(scene: Stage, past: int) -> str | None:
+    """The response, its two members, those of its content: five, and perhaps another."""
+    task_id = await scene.client.start("asking", {"questions": 1, "message": "Who?"})
+    await scene.client.until(task_id, "input_required")
+    content = {"name": "x"} | {f"more{number}": 1 for number in range(1 + past)}
+    return said(await scene.client.update(task_id, {"q0": {"action": "accept", "content": content}}))
+
+
 async def message(scene: Stage, past: int) -> str | None:
     task_id = await scene.client.start("telling", {"message": "x" * (10 + past)})
     shown = (await scene.client.until(task_id, "input_required"))["statusMessage"]
@@ -173,6 +181,20 @@ async def depth(scene: Stage, past: int) -> str | None:
     for _ in range(10 - 2 + past):  # within the parameters, and the arguments in those
         value = [value]
     return said(await scene.client.call("nested", {"value": value}))
+
+
+def held(value: Any) -> int:
+    """The members and items of a value, at all levels."""
+    if not isinstance(value, (dict, list)):
+        return 0
+    within: list[Any] = [*value.values()] if isinstance(value, dict) else [*value]
+    return len(within) + sum(map(held, within))
+
+
+async def values(scene: Stage, past: int) -> str | None:
+    params: dict[str, Any] = {"name": "nested", "arguments": {"value": []}}
+    there = held(params | {"_meta": meta(EVERYTHING)})
+    return said(await scene.client.call("nested", {"value": [0] * (100 - there + past)}))
 
 
 async def tasks_per_subscription(scene: Stage, past: int) -> str | None:
@@ -272,10 +294,12 @@ EDGES: dict[str, Edge] = {
     "question_key": Edge(question_key, "has 6 characters, and 5 is the limit", Limits(question_key=5)),
     "question": Edge(question, f"'q0' takes {QUESTION + 21} bytes", Limits(question=QUESTION + 20)),
     "answer": Edge(answer, f"'q0' takes {ANSWER + 21} bytes", Limits(answer=ANSWER + 20)),
+    "answer_values": Edge(answer_values, "hold more than 5 values", Limits(answer_values=5)),
     "message": Edge(message, "xxxxxxxxx…", Limits(message=10)),
     "result": Edge(result, f"its result takes {RESULT + 42} bytes", Limits(result=RESULT + 40)),
     "idempotency_key": Edge(idempotency_key, "1 to 5 characters", Limits(idempotency_key=5)),
     "depth": Edge(depth, "nest deeper than 10 levels", Limits(depth=10)),
+    "values": Edge(values, "hold more than 100 values", Limits(values=100)),
     "tasks_per_subscription": Edge(tasks_per_subscription, "2 tasks at most", Limits(tasks_per_subscription=2)),
     "request_body": Edge(request_body, "too large", Limits(request_body=2000)),
     "polls_per_second": Edge(polls_per_second, "asked for too often: 1 polls", Limits(polls_per_second=1)),

@@ -5,13 +5,16 @@ import json
 import sqlite3
 from contextlib import closing
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import AnyUrl, BaseModel, ConfigDict, Field, field_validator
+from mcp.shared.exceptions import MCPError
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from perdure import TaskContext
+from perdure import Limits, TaskContext
+from perdure.domain.model import InputRequest, JSONObject
+from perdure.wire import answers
 from tests.support import eventually
 from tests.wire.checker import instant
 from tests.wire.support import Stage, replica
@@ -144,6 +147,119 @@ async def test_the_formats_and_patterns_of_the_question_are_checked(scene: Stage
     right = {"when": "2026-11-29T10:00:00Z", "day": "2026-02-28", "link": "https://example.org/a?b#c"}
     content = right | {"mail": "ada@example.org", "code": "aa"}
     await scene.client.update(task_id, {"form": {"action": "accept", "content": content}})
+    assert (await scene.client.until(task_id))["result"]["content"][0]["text"] == "accept"
+
+
+class Numbers(BaseModel):
+    real: float | None = None
+    whole: int | None = None
+    cents: float | None = Field(default=None, multiple_of=0.01)
+    threes: int | None = Field(default=None, multiple_of=3)
+    when: datetime | None = None
+    link: AnyUrl | None = None
+
+
+async def numbers(task: TaskContext) -> str:
+    return (await task.elicit("form", "How many?", Numbers)).action
+
+
+UNTAKEN: list[tuple[str, Any]] = [
+    ("real", 10**400),
+    ("real", -(10**400)),
+    ("real", 2**1024),
+    ("whole", 1e308),
+    ("whole", 2.0**63),
+    ("cents", 10**400),
+    ("cents", 0.075),
+    ("threes", 10**400),
+    ("when", "2026-12-31T23:59:60Z"),
+    ("link", "https://a:99999"),
+]
+TAKEN: list[tuple[str, Any]] = [
+    ("real", 10**300),
+    ("whole", 10**400),
+    ("whole", 5.0),
+    ("cents", 0.07),
+    ("cents", 5),
+    ("threes", 3 * 10**400),
+    ("when", "2026-12-31T23:59:59.5+01:00"),
+    ("link", "urn:isbn:0"),
+]
+
+
+async def test_what_the_plain_types_of_models_can_not_take_is_refused_at_the_answer(scene: Stage) -> None:
+    """Once it is stored nobody can take it back, and the tool could do nothing with it."""
+    scene.tasks.tool()(numbers)
+    task_id = await asked(scene, "numbers")
+    before = scene.dump()
+    for name, value in UNTAKEN:
+        with pytest.raises(ValidationError):
+            Numbers.model_validate({name: value})
+        reply = await scene.client.update(task_id, {"form": {"action": "accept", "content": {name: value}}})
+        assert (reply.code, reply.error["message"].count(f"content.{name}: violates")) == (-32602, 1), (name, value)
+    assert scene.dump() == before
+
+
+async def test_what_they_take_is_accepted(scene: Stage) -> None:
+    scene.tasks.tool()(numbers)
+    for name, value in TAKEN:
+        task_id = await asked(scene, "numbers")
+        await scene.client.update(task_id, {"form": {"action": "accept", "content": {name: value}}})
+        assert (await scene.client.until(task_id))["result"]["content"][0]["text"] == "accept", (name, value)
+
+
+def test_an_answer_that_can_not_be_judged_does_not_fit() -> None:
+    """Whatever the judges make of a tool's own schema, here one that refers to what is not there."""
+    schema: JSONObject = {"type": "object", "properties": {"x": {"$ref": "#/nowhere"}}}
+    request: JSONObject = {"method": "elicitation/create", "params": {"message": "What?", "requestedSchema": schema}}
+    response = {"form": {"action": "accept", "content": {"x": 1}}}
+    with pytest.raises(MCPError, match="can't be judged") as refused:
+        answers.check([InputRequest("form", request, 0)], response, Limits())
+    assert refused.value.error.code == -32602
+
+
+class Choices(BaseModel):
+    letters: list[Literal["a", "b"]]
+
+
+async def choices(task: TaskContext) -> str:
+    return (await task.elicit("form", "Which?", Choices)).action
+
+
+CROWDS: dict[str, Any] = {
+    "items": {"letters": ["a"] * 262_000 + ["c"]},
+    "lists": {"letters": [[]] * 262_000},
+    "members": {f"{number}": 1 for number in range(90_000)},
+    "members that are lists": {f"{number}": [[]] for number in range(70_000)},
+}
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+async def test_however_much_an_answer_holds_is_refused_before_each_of_it_is_judged(scene: Stage, crowd: str) -> None:
+    """Judged one by one it takes up to half a minute, and nobody else is served meanwhile."""
+    scene.tasks.tool()(choices)
+    task_id = await asked(scene, "choices")
+    before = scene.dump()
+    reply = await scene.client.update(task_id, {"form": {"action": "accept", "content": CROWDS[crowd]}})
+    assert (reply.code, "values, which is the limit" in reply.error["message"]) == (-32602, True)
+    assert scene.dump() == before
+
+
+async def test_of_an_answer_with_many_faults_not_all_are_told(scene: Stage) -> None:
+    scene.tasks.tool()(choices)
+    task_id = await asked(scene, "choices")
+    content: dict[str, Any] = {f"{number}": [[]] for number in range(1_000)}
+    reply = await scene.client.update(task_id, {"form": {"action": "accept", "content": content}})
+    assert (reply.code, len(reply.raw) < 500) == (-32602, True)
+
+
+async def test_an_item_that_does_not_fit_is_found_behind_many_that_do(scene: Stage) -> None:
+    scene.tasks.tool()(choices)
+    task_id = await asked(scene, "choices")
+    for wrong in (["a", "b"] * 1_000 + ["c"], ["a", "c", "c"]):
+        reply = await scene.client.update(task_id, {"form": {"action": "accept", "content": {"letters": wrong}}})
+        assert f"content.letters.{wrong.index('c')}: violates 'enum'" in reply.error["message"]
+    await scene.client.update(task_id, {"form": {"action": "accept", "content": {"letters": ["a", "b", "a"]}}})
     assert (await scene.client.until(task_id))["result"]["content"][0]["text"] == "accept"
 
 

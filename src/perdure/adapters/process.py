@@ -27,7 +27,6 @@ from perdure.domain.errors import ConfigurationError
 from perdure.domain.handles import Handle
 from perdure.domain.policy import Duration, milliseconds
 from perdure.engine.lease import gone
-from perdure.store.keys import KEYS, KEYS_FILE
 from perdure.tools.context import TaskContext
 from perdure.tools.external import Finished
 
@@ -96,7 +95,8 @@ async def run_process(
         cleanup: the time between SIGTERM and SIGKILL.
         poll: how soon to look for the first time. The looks get rarer, down to one in five minutes.
         cwd: the command's working folder; the job's own by default.
-        env: its whole environment; the server's by default, without the keys of its store.
+        env: its whole environment; the server's by default, without `PERDURE_…` and `PGPASSWORD`, which hold the keys,
+            the URL and the password of its store.
 
     Raises:
         StepFailed: it could not be started, for a reason that lies in the folder or the machine; or, long after its
@@ -133,7 +133,10 @@ async def run_process(
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in (KEYS, KEYS_FILE)}
+    """The server's, without what only the server has a use for: the keys, the URL and the password of its store."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("PERDURE_") and name != "PGPASSWORD"
+    }
 
 
 # What the verb is given. All of these run in threads, and any of them may be called again.

@@ -63,10 +63,12 @@ class Limits:
         question_key: characters in the key of a question; 500 at most.
         question: bytes that one question takes as JSON.
         answer: bytes that the answer to one question takes as JSON.
+        answer_values: values in the answers that one request brings, together: members and items, at all levels.
         message: characters that are kept of a status message; a longer one is cut.
         result: bytes that the result of the whole task takes as JSON.
         idempotency_key: characters in an idempotency key; 250 at most.
         depth: levels of nesting in the parameters of a request that is about tasks; 100 at most.
+        values: values in the parameters of a request that is about tasks: members and items, at all levels.
         tasks_per_subscription: tasks that one `subscriptions/listen` may ask for.
         request_body: bytes of one request over HTTP to `perdure serve`, `perdure.serve` or a `tasks.server(…)`, and of
             one callback; a larger one is answered with 413.
@@ -86,10 +88,12 @@ class Limits:
     question_key: int = 200
     question: int = 1 << 20
     answer: int = 1 << 20
+    answer_values: int = 5_000
     message: int = 10_000
     result: int = 16 << 20
     idempotency_key: int = 200
     depth: int = MAX_DEPTH
+    values: int = 250_000
     tasks_per_subscription: int = 1_000
     request_body: int = 4 << 20
     polls_per_second: int = 50

@@ -4,14 +4,15 @@ Instead of promising what it can't keep, or keeping so much for one that nothing
 
 How much there is is looked up now and then, and what this process has created since is added: a count at each creation
 would cost more than the creation. So the bound is kept give or take what other processes create between two looks.
-What was added may be done by now, so nobody is refused for it before there was another look.
+What was added may be done by now, so nobody is refused for it before there was another look. What is being created
+while somebody looks may be in the store already, or come to nothing: who would be refused for that waits a moment until
+it is known.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
@@ -20,6 +21,8 @@ from weakref import WeakValueDictionary
 from perdure.domain.errors import BacklogFull
 from perdure.domain.model import NewTask, Owner, Task
 from perdure.store.base import Store
+
+from . import patience
 
 __all__ = ["Backlog", "Bounds"]
 
@@ -51,11 +54,16 @@ Whose = Owner | str | None
 
 @dataclass(slots=True)
 class _Gauge:
-    """How many tasks there were when somebody last looked, and how many were admitted since."""
+    """How many tasks there were when somebody last looked, and how many were admitted since.
+
+    Those that were being created at that time count as admitted, though the look may have found some of them. `final`:
+    somebody has waited to know what came of them, in vain, and nobody else has to.
+    """
 
     looked_at: float
     found: int
     admitted: int = 0
+    final: bool = False
 
     @property
     def count(self) -> int:
@@ -76,7 +84,8 @@ class Backlog:
         self._clock = clock
         self._gauges: dict[Whose, _Gauge] = {}
         """In the order of the looks."""
-        self._under_way: Counter[Owner] = Counter()
+        self._under_way: dict[asyncio.Event, Owner] = {}
+        """What is being created: each sets its event once it is known what came of it."""
         self._looking: WeakValueDictionary[Whose, asyncio.Lock] = WeakValueDictionary()
 
     async def admit(self, owner: Owner, *, counted: bool = True) -> None:
@@ -105,12 +114,13 @@ class Backlog:
         Raises:
             TaskNotFound, IdempotencyKeyReused, StoreUnavailable: as `Store.create`.
         """
-        self._under_way[new.owner] += 1
+        known = asyncio.Event()
+        self._under_way[known] = new.owner
         try:
             return await self._store().create(new)
         finally:
-            self._under_way[new.owner] -= 1
-            self._under_way += Counter()  # forgets whoever has none
+            del self._under_way[known]
+            known.set()
 
     async def _check(self, whose: Whose, bound: int, owner: Owner) -> _Gauge:
         """What says that one task more, of `owner`, is within a bound.
@@ -120,9 +130,19 @@ class Backlog:
         """
         looking = self._looking.setdefault(whose, asyncio.Lock())
         async with looking:  # whoever comes during a look waits for it, or would be admitted on an old count
-            gauge = await self._gauge(whose, bound)
+            gauge = await self._settled(whose, bound)
         if gauge.count >= bound:
             raise BacklogFull(_full(whose, bound), owner=owner)
+        return gauge
+
+    async def _settled(self, whose: Whose, bound: int) -> _Gauge:
+        """One that says nothing of what may be there twice, unless it takes long until that is known."""
+        gauge, coming = await self._gauge(whose, bound), self._coming(whose)
+        if gauge.final or not coming or not gauge.found < bound <= gauge.count:
+            return gauge
+        known = await patience.within(_LOOK_EVERY, _all(coming))
+        gauge = await self._look(whose, bound)
+        gauge.final = not known
         return gauge
 
     async def _gauge(self, whose: Whose, bound: int) -> _Gauge:
@@ -131,7 +151,7 @@ class Backlog:
 
     def _is_old(self, gauge: _Gauge, bound: int) -> bool:
         age = self._clock() - gauge.looked_at
-        doubtful = gauge.found < bound <= gauge.count
+        doubtful = gauge.found < bound <= gauge.count and not gauge.final
         return age >= _LOOK_EVERY or (doubtful and age >= bound * _COST)
 
     async def _look(self, whose: Whose, bound: int) -> _Gauge:
@@ -139,15 +159,18 @@ class Backlog:
             found = await self._store().unfinished(whose, bound)
         else:
             found = sum((await self._store().backlog(bound, whose)).values())
-        coming = sum(count for owner, count in self._under_way.items() if whose in (None, owner, owner.tenant))
+        coming = len(self._coming(whose))
         now = self._clock()
         self._gauges = {
             other: gauge
             for other, gauge in self._gauges.items()
             if other != whose and now - gauge.looked_at < _LOOK_EVERY
         }
-        self._gauges[whose] = gauge = _Gauge(now, found + coming)
+        self._gauges[whose] = gauge = _Gauge(now, found, coming)
         return gauge
+
+    def _coming(self, whose: Whose) -> list[asyncio.Event]:
+        return [known for known, owner in self._under_way.items() if whose in (None, owner, owner.tenant)]
 
 
 def _full(whose: Whose, bound: int) -> str:
@@ -156,3 +179,8 @@ def _full(whose: Whose, bound: int) -> str:
     if whose is None:
         return f"Too many tasks are waiting already: {bound} is the limit for all (backlog)"
     return f"Too many tasks of this tenant are waiting already: {bound} is the limit (tenant_backlog)"
+
+
+async def _all(events: Iterable[asyncio.Event]) -> None:
+    for event in events:
+        await event.wait()

@@ -4,7 +4,9 @@ A tool's author says an interval, and there are three reasons to tell a client a
 taken an hour will hardly be over in the next second. The client asks more often than it was told. Or this process has
 to answer more polls than it should.
 
-Who asks much more often is refused, before the store is troubled. Counted is per owner and id, whether there is such a
+Who asks much more often is refused, before the store is troubled. What else is asked of a task (answers, cancellations,
+calls made again) costs as much, and is bounded the same way; by itself for each task, so that who polls too often can
+still cancel. Counted is per owner and id, whether there is such a
 task or not, so a refusal tells nothing of what there is; and per owner, whatever it asks for, since ids can be made up.
 No owner can have another one's polls refused. Without authentication all clients are one owner: what it asks for in all
 is not counted then, but whoever knows the id of a task can have the others' polls of that one task refused.
@@ -91,14 +93,32 @@ class Pace:
         Raises:
             PolledTooOften: it is one too many, of this task or in all. It is not counted.
         """
-        at, bounds = self._clock(), self._bounds()
+        at = self._clock()
+        poller, passed = self._spend(at, owner, task_id, counted)
+        self._count(at, self._bounds().polls)
+        _judge(poller, passed * 1000)
+        return poller
+
+    def spend(self, owner: Owner, what: str, *, counted: bool = True) -> None:
+        """Count what is no poll and costs as much: an answer, a cancellation, a call made again.
+
+        `what` tells it from polls: of one task so many of either may come, and in all so many of both together.
+
+        Raises:
+            PolledTooOften: as `admit`.
+        """
+        self._spend(self._clock(), owner, what, counted)
+
+    def _spend(self, at: float, owner: Owner, what: str, counted: bool) -> tuple[Poller, float]:
+        """Who asks, and the seconds since it asked for the same."""
+        bounds = self._bounds()
         rate, most = bounds.limits.polls_per_second, bounds.owner_polls if counted else None
         asker = self._pollers.of(owner)
-        poller = None if asker is None else asker.pollers.get(task_id)
+        poller = None if asker is None else asker.pollers.get(what)
         in_all = 0.0 if asker is None or most is None else asker.missing(at, most)
         passed = of_task = 0.0
         if asker is not None and poller is not None:
-            self._pollers.touch(asker, task_id)
+            self._pollers.touch(asker, what)
             passed = at - poller.at
             of_task = poller.missing(at, rate)
         if in_all or of_task:
@@ -106,13 +126,11 @@ class Pace:
             raise _too_often(_TASK.format(rate) if of_task else _ALL.format(most), max(in_all, of_task), poller, owner)
         if asker is None or poller is None:
             poller = Poller(at, BURST * rate)
-            asker = self._pollers.add(owner, task_id, poller, BURST * (most or 0))
+            asker = self._pollers.add(owner, what, poller, BURST * (most or 0))
         poller.credit -= 1
         if most is not None:
             asker.credit -= 1
-        self._count(at, bounds.polls)
-        _judge(poller, passed * 1000)
-        return poller
+        return poller, passed
 
     def interval(self, poller: Poller, task: Task) -> int | None:
         """When to ask again for `task`, in milliseconds. As its tool says, if it is over or its tool says nothing."""

@@ -20,12 +20,13 @@ from perdure.wire.models import EXTENSION_VERSION
 
 from . import demo, migrate, operating, options, rekey, work
 from .assembly import assembly_of
+from .discretion import Group
 from .serve import run
 
 __all__ = ["main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("perdure"), message=f"perdure %(version)s (tasks extension {EXTENSION_VERSION})")
 def main() -> None:
     """Durable MCP Tasks: tool calls that survive crashes, deploys and days of waiting for a person."""
@@ -125,7 +126,10 @@ def run_demo() -> None:
 
 def _load(target: str) -> MCPServer[Any]:
     module, _, name = target.rpartition(":")
-    if not module:
+    if "://" in target:
+        raise _bad_target("a store goes by --store URL; write MODULE:APP, for example server:mcp")
+    # What is neither is not quoted: it may be anything, with a password in it.
+    if not name.isidentifier() or not (module.endswith(".py") or module.replace(".", "_").isidentifier()):
         raise _bad_target("write MODULE:APP, for example server:mcp")
     try:
         found: Any = getattr(_import_file(Path(module)) if module.endswith(".py") else _import(module), name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from asyncio import CancelledError
 from typing import Any, Final, cast
 
 from starlette.requests import ClientDisconnect
@@ -25,13 +26,14 @@ _TELL_OF_HANG_UPS: Final = ("uvicorn.error", "mcp.server.streamable_http")
 
 
 class _HangUps(logging.Filter):
-    """Keeps out what is no error of the server's: a client that hangs up within the body of its request.
+    """Keeps out what is no error of the server's: a client that hangs up within the body of its request, or never ends.
 
-    Each would leave a traceback, and a client may do that as often as it likes.
+    The latter is cut off when the server ends, and uvicorn says in one line how many there are of those. Each would
+    leave a traceback, and a client may do that as often as it likes.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect))
+        return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect | CancelledError))
 
 
 class _Lines(logging.Formatter):

@@ -17,6 +17,7 @@ from perdure.domain.errors import PerdureError
 
 from . import exposure, health, http, keys, logs, ports, stdin, verdicts
 from .assembly import Assembly, assembly_of
+from .discretion import Command
 from .leaving import Leaving
 from .options import STORE, served_queues, serving, working
 
@@ -30,7 +31,7 @@ def serve(app: MCPServer[Any], argv: Sequence[str] | None = None) -> None:
         SystemExit: always, once the server has stopped; with one line if it could not start.
     """
 
-    @click.command(help=f"Serve {app.name} over MCP.")
+    @click.command(cls=Command, help=f"Serve {app.name} over MCP.")
     @serving
     @working
     def program(**options: Any) -> None:

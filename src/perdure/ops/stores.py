@@ -29,7 +29,9 @@ __all__ = [
 
 _SQLITE = "sqlite:"
 _POSTGRES = ("postgresql:", "postgres:")
-_SCHEME = re.compile(r"\w*://")
+_SCHEME = re.compile(r"[\w+.-]*://")
+_PLACE = re.compile(r"(?:[\w.,-]|\[[0-9A-Fa-f:]+\]|:\d+(?=[,/]|$))*(?:/[\w.%/-]*)?")
+"""Hosts and ports, and the name of a database or a file."""
 
 
 def open_store(
@@ -156,9 +158,11 @@ def described(store: str | Store) -> str:
     """A store as it may be shown to anybody: its URL without what only its owner may know, or its class."""
     if not isinstance(store, str):
         return type(store).__name__
-    if store.startswith(_SQLITE):
-        return store
-    # A password that is not written as it should be may hold anything: so nothing is shown from before the last @.
-    hidden, at, rest = store.rpartition("@")
-    scheme = _SCHEME.match(hidden)
-    return (scheme[0] if at and scheme else "") + rest.partition("?")[0]
+    if store.startswith(f"{_SQLITE}///"):
+        return store.partition("?")[0]
+    # A password that is not written as it should be may hold anything: so nothing is shown from before the last @, and
+    # of the rest only what looks like a host and a name.
+    scheme = _SCHEME.match(store)
+    named = scheme[0] if scheme else ""
+    place = store.removeprefix(named).rpartition("@")[2].partition("?")[0]
+    return named + (place if _PLACE.fullmatch(place) else "…")

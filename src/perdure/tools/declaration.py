@@ -32,7 +32,7 @@ from perdure.store.codec import is_plain
 
 from .context import TaskContext
 from .secrets import check_forms
-from .steps import misfit
+from .steps import complaint, misfit
 from .sync_context import SyncTaskContext
 
 __all__ = ["CALL", "Mode", "TaskTool", "ToolOptions", "error_result", "in_log", "log_failure"]
@@ -179,7 +179,7 @@ class TaskTool:
         try:
             return self.sdk.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
-            raise ToolError(f"Error executing tool {self.name}: {error}") from error
+            raise ToolError(f"Error executing tool {self.name}: {complaint(error)}") from error
         except Exception as error:  # the boundary around the author's code
             raise UnexpectedToolError(f"Error executing tool {self.name}") from error
 

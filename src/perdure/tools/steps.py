@@ -32,7 +32,7 @@ from perdure.store.codec import decode, encode, mended
 
 from .names import names_for
 
-__all__ = ["Function", "Shape", "called", "describe", "in_thread", "misfit", "no_function"]
+__all__ = ["Function", "Shape", "called", "complaint", "describe", "in_thread", "misfit", "no_function"]
 
 Function = Callable[..., Any]
 
@@ -57,6 +57,8 @@ _QUOTING: Final = frozenset(
 )
 """Errors of pydantic's whose messages repeat the value, or what somebody's validator says of it."""
 _PLAIN: Final = frozenset(get_args(core_schema.ErrorType)) - _QUOTING
+_MANY: Final = 100
+"""Errors of one value. More of them are not told one by one: each takes microseconds to be put into words."""
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -187,8 +189,17 @@ class Shape:
         return str(error) if unknown else type(error).__name__
 
 
+def complaint(error: ValidationError) -> str:
+    """All of it, as the SDK says it to whoever called; but a MiB of faults would take 35 to tell, on the event loop."""
+    if error.error_count() > _MANY:
+        return f"{error.error_count()} validation errors for {error.title}, which are too many to be told"
+    return str(error)
+
+
 def misfit(error: ValidationError) -> str:
     """Where and why a value does not fit its type, without the value: it may be said to a client."""
+    if error.error_count() > _MANY:
+        return f"{error.error_count()} validation errors"
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     reason = first["msg"] if first["type"] in _PLAIN else first["type"]
     where = ".".join(map(str, first["loc"]))

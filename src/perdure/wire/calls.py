@@ -28,6 +28,7 @@ from perdure.domain.model import JSON, JSONObject, NewTask, Owner, Task
 from perdure.engine.runtime import Runtime
 from perdure.store.codec import decode, encode
 from perdure.tools.declaration import TaskTool, error_result, in_log, log_failure
+from perdure.tools.steps import complaint
 
 from . import idempotency, render
 from .capabilities import declares_tasks, input_kinds
@@ -35,6 +36,7 @@ from .errors import missing_extension
 from .identity import is_one_of_many
 from .inline import Caller, Inline
 from .models import RequestContext
+from .pacing import ask
 
 __all__ = ["Calls", "new_task"]
 
@@ -77,7 +79,7 @@ class Calls:
         caller = Caller(tool.name, input_kinds(ctx), declared, _shows_progress(ctx))
         if params.request_state is not None and self._inline.owns(params.request_state):
             return await self._inline.carry_on(owner, params.request_state, params.input_responses, caller)
-        known = None if key is None else await self._runtime.store.recall(owner, key.text, key.digest)
+        known = None if key is None else await self._recall(owner, key)
         if known is not None:
             return render.created(known) if declared else await self._inline.join(known, caller)
         arguments = self._arguments(params)
@@ -105,7 +107,7 @@ class Calls:
             MCPError, IdempotencyKeyReused, LimitExceeded, BacklogFull, StoreUnavailable: as `call`.
         """
         key = idempotency.read(params, self._runtime.options.limits)
-        known = None if key is None else await self._runtime.store.recall(owner, key.text, key.digest)
+        known = None if key is None else await self._recall(owner, key)
         if known is not None:
             return known
         arguments = self._arguments(params)
@@ -115,6 +117,16 @@ class Calls:
             return prepared
         await self._admit(owner)
         return await self._runtime.backlog.create(new_task(tool, arguments, prepared, owner, kinds, key))
+
+    async def _recall(self, owner: Owner, key: idempotency.Key) -> Task | None:
+        """The task that an earlier call under the key created.
+
+        Raises:
+            PolledTooOften: there were too many calls under it.
+            IdempotencyKeyReused, StoreUnavailable: as `Store.recall`.
+        """
+        ask(self._runtime.pace, owner, f"key {key.text}")
+        return await self._runtime.store.recall(owner, key.text, key.digest)
 
     async def _admit(self, owner: Owner) -> None:
         """Count one task more.
@@ -169,7 +181,7 @@ class Calls:
 
 def _unfit(tool: TaskTool, error: ValidationError) -> ToolError:
     """What `prepare` has against the arguments, as if the tool had: clients know of no other function."""
-    text = str(error).replace(error.title, f"{tool.name}Arguments", 1)
+    text = complaint(error).replace(error.title, f"{tool.name}Arguments", 1)
     return ToolError(f"Error executing tool {tool.name}: {text}")
 
 

@@ -23,9 +23,10 @@ from .attachment import Attachment
 from .calls import Calls
 from .capabilities import input_kinds
 from .errors import translated
-from .identity import Identify, is_one_of_many
+from .identity import Identify
 from .legacy import Legacy
 from .models import EXTENSION, RequestContext, TaskParams, UpdateParams
+from .pacing import ask, poll
 
 __all__ = ["TasksExtension"]
 
@@ -87,7 +88,7 @@ class TasksExtension(Extension):
         with translated:
             self._attachment.check_started()
             owner, task_id, pace = self._identify(ctx), ids.parse(params.task_id), self._runtime.pace
-            poller = pace.admit(owner, task_id, counted=is_one_of_many(owner))
+            poller = poll(pace, owner, task_id)
             task = await self._runtime.store.get(owner, task_id)
         kinds = input_kinds(ctx) if task.inputs else frozenset[str]()
         return render.detailed(task, kinds, self._attachment.server_info, pace.interval(poller, task))
@@ -97,6 +98,7 @@ class TasksExtension(Extension):
         with translated:
             self._attachment.check_started()
             task_id = ids.parse(params.task_id)
+            ask(self._runtime.pace, owner, task_id)
             questions = await store.open_questions(owner, task_id)
             # Checked against what the task asked, not stored unless it fits: a question never changes, so nothing can
             # come between.
@@ -108,5 +110,7 @@ class TasksExtension(Extension):
     async def _cancel(self, ctx: RequestContext, params: TaskParams) -> HandlerResult:
         with translated:
             self._attachment.check_started()
-            await self._runtime.store.request_cancel(self._identify(ctx), ids.parse(params.task_id))
+            owner, task_id = self._identify(ctx), ids.parse(params.task_id)
+            ask(self._runtime.pace, owner, task_id)
+            await self._runtime.store.request_cancel(owner, task_id)
         return render.acknowledged()

@@ -1,7 +1,11 @@
 """Whether the content of a form fits its schema.
 
-Patterns are matched by the engine that pydantic matches them with, which is linear in the text; `re` is not, and holds
-the interpreter lock meanwhile, so that not even a thread would help.
+An answer that fits is stored, and nobody can take it back; then the tool's model has to take it. So numbers, dates and
+addresses are judged by the engine of those models besides, which is stricter where JSON Schema says nothing: an integer
+that no float can hold, a minute of 61 seconds. Patterns are matched by it too, which is linear in the
+text; `re` is not, and holds the interpreter lock meanwhile, so that not even a thread would help.
+
+What a list holds again and again is judged once.
 """
 
 from __future__ import annotations
@@ -52,12 +56,58 @@ def _matcher(pattern: str) -> SchemaValidator | None:
 def _format(validator: Any, name: str, instance: object, schema: object) -> Iterator[Violation]:
     if isinstance(instance, str) and len(instance) > _LONGEST_FORMATTED:
         yield Violation("too long")
-    else:
-        yield from Draft202012Validator.VALIDATORS["format"](validator, name, instance, schema)
+        return
+    yield from _STANDARD["format"](validator, name, instance, schema)
+    if isinstance(instance, str) and name in _TAKEN and not _TAKEN[name].isinstance_python(instance):
+        yield Violation("no model takes it")
 
 
-_Judge: Final[Any] = cast("Any", validators).extend(Draft202012Validator, {"pattern": _pattern, "format": _format})
+def _type(validator: Any, name: Any, instance: object, schema: object) -> Iterator[Violation]:
+    yield from _STANDARD["type"](validator, name, instance, schema)
+    if name in ("number", "integer") and not _TAKEN[name].isinstance_python(instance):
+        yield Violation("no model takes it")
+
+
+def _multiple_of(_validator: object, factor: float, instance: object, _schema: object) -> Iterator[Violation]:
+    if (
+        isinstance(instance, int | float)
+        and not isinstance(instance, bool)
+        and not _divider(factor).isinstance_python(instance)
+    ):
+        yield Violation("is no multiple")
+
+
+@lru_cache(maxsize=256)
+def _divider(factor: float) -> SchemaValidator:
+    """The engine's arithmetic: 0.07 is a multiple of 0.01, though the quotient of the two is a little more than 7."""
+    if isinstance(factor, int):
+        return SchemaValidator(core_schema.int_schema(multiple_of=factor))
+    return SchemaValidator(core_schema.float_schema(multiple_of=factor))
+
+
+def _items(validator: Any, items: object, instance: object, _schema: object) -> Iterator[Violation]:
+    """Each item of a list, but for those that it has had already: forms have choices, of which there are a few."""
+    seen: set[object] = set()
+    for index, item in enumerate(cast("list[object]", instance) if isinstance(instance, list) else ()):
+        if isinstance(item, str):
+            if item in seen:
+                continue
+            seen.add(item)
+        yield from validator.descend(item, items, path=index)
+
+
+_STANDARD: Final[Any] = Draft202012Validator.VALIDATORS
+_RULES: Final = {"pattern": _pattern, "format": _format, "type": _type, "multipleOf": _multiple_of, "items": _items}
+_Judge: Final[Any] = cast("Any", validators).extend(Draft202012Validator, _RULES)
 _FORMATS: Final = FormatChecker()
+_TAKEN: Final = {
+    "number": SchemaValidator(core_schema.float_schema()),
+    "integer": SchemaValidator(core_schema.int_schema()),
+    "date": SchemaValidator(core_schema.date_schema()),
+    "date-time": SchemaValidator(core_schema.datetime_schema()),
+    "uri": SchemaValidator(core_schema.url_schema()),
+}
+"""What the plain type of a model takes, by the type or the format that it has in a schema."""
 
 
 def misfit(schema: Any, content: object) -> str | None:

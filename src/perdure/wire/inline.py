@@ -43,6 +43,7 @@ from perdure.tools.kinds import kind_of, unsupported_kind
 
 from . import answers, render
 from .errors import out_of_time
+from .pacing import ask
 
 __all__ = ["Caller", "Inline", "outcome"]
 
@@ -129,9 +130,11 @@ class Inline:
         Raises:
             MCPError: as `start`; -32602 if an answer does not fit, or the task is gone.
             LimitExceeded: an answer is too large.
+            PolledTooOften: there were too many retries.
             StoreUnavailable: the answers may be handed in again.
         """
         store, (task_id, kept) = self._runtime.store, _opened(request_state)
+        ask(self._runtime.pace, owner, task_id)
         try:
             questions = await store.open_questions(owner, task_id)
         except (TaskNotFound, TaskExpired) as error:

@@ -18,13 +18,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, cast
-from uuid import uuid4
+from typing import Final
 
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -32,12 +30,9 @@ from mcp_types import (
     GetTaskRequestParams,
     InputRequiredResult,
     InputResponseRequestParams,
-    Notification,
     PaginatedRequestParams,
-    Request,
 )
 from mcp_types.methods import serialize_server_result, validate_client_request
-from pydantic import RootModel, ValidationError
 
 from perdure.domain import ids
 from perdure.domain.errors import MalformedTaskId, StoreUnavailable, TaskExpired, TaskNotFound, Unreadable
@@ -46,15 +41,17 @@ from perdure.engine import patience
 from perdure.engine.runtime import Runtime
 from perdure.engine.subscription import Subscription
 from perdure.tools.declaration import CALL, TaskTool, in_log, log_failure
-from perdure.tools.kinds import kind_of, unsupported_kind
 
 from . import answers, render
 from .calls import Calls
 from .capabilities import kinds_of
 from .errors import translated
+from .extent import check_answers
 from .identity import ANONYMOUS, Identify, is_one_of_many
 from .inline import outcome
+from .legacy_peer import Wire, ask_first, put, related, tell
 from .models import RequestContext
+from .pacing import ask, poll
 from .presence import given_up, while_it_waits
 
 __all__ = ["REVISION", "Legacy", "asks_for_task"]
@@ -62,9 +59,6 @@ __all__ = ["REVISION", "Legacy", "asks_for_task"]
 REVISION: Final = "2025-11-25"
 """The one revision of the protocol that had these tasks."""
 
-Wire = dict[str, Any]
-
-_RELATED: Final = "io.modelcontextprotocol/related-task"
 _ASKED: Final = frozenset({"name", "arguments", "task", "_meta"})
 """What a `tools/call` of that revision holds."""
 _PAGE: Final = 50
@@ -185,7 +179,9 @@ class Legacy:
             begun = await self._calls.begin(tool, params, owner, ctx, kinds)
             if not isinstance(begun, InputRequiredResult):
                 return begun
-            given = InputResponseRequestParams.model_validate({"inputResponses": await _asked_first(ctx, begun)})
+            answered = await ask_first(ctx, begun, kinds)
+            check_answers(answered, self._runtime.options.limits.answer_values)
+            given = InputResponseRequestParams.model_validate({"inputResponses": answered})
             said = {"input_responses": given.input_responses, "request_state": begun.request_state}
             params = params.model_copy(update=said)
         raise ToolError(f"Error executing tool {tool.name}: it asked {_ROUNDS} times before it began")
@@ -193,10 +189,10 @@ class Legacy:
     # -- what there is -------------------------------------------------------------------------------------------------
 
     async def _get(self, ctx: RequestContext) -> Wire:
-        (owner, task_id), pace = self._named(ctx), self._runtime.pace
-        poller = pace.admit(owner, task_id, counted=is_one_of_many(owner))
+        owner, task_id = self._named(ctx)
+        poller = poll(self._runtime.pace, owner, task_id)
         task = await self._runtime.store.get(owner, task_id)
-        every = pace.interval(poller, task)
+        every = self._runtime.pace.interval(poller, task)
         shown = _shown(task, _kinds(ctx))
         return shown if every is None else {**shown, "pollInterval": every}
 
@@ -204,6 +200,7 @@ class Legacy:
         if not self._tells_apart(ctx):
             raise MCPError(METHOD_NOT_FOUND, "Without authentication nobody's tasks are listed", ctx.method)
         owner, kinds = self._identify(ctx), _kinds(ctx)
+        ask(self._runtime.pace, owner, ctx.method)
         cursor = PaginatedRequestParams.model_validate(ctx.params or {}, by_name=False).cursor
         after = None if cursor is None else await self._number(owner, cursor)
         found = await self._runtime.store.page(owner, after, _PAGE + 1)
@@ -240,6 +237,7 @@ class Legacy:
 
     async def _cancel(self, ctx: RequestContext) -> Wire:
         owner, task_id = self._named(ctx)
+        ask(self._runtime.pace, owner, task_id)
         task = await self._runtime.store.get(owner, task_id)
         if not _status(task, frozenset()).terminal:
             task = await self._runtime.store.request_cancel(owner, task_id)
@@ -255,6 +253,7 @@ class Legacy:
 
     async def _result(self, ctx: RequestContext) -> Wire:
         owner, task_id = self._named(ctx)
+        ask(self._runtime.pace, owner, task_id)
         listening = await self._runtime.snapshots.subscribe(owner, [task_id], counted=is_one_of_many(owner))
         try:
             waiting = _Waiting(ctx, self._runtime, listening, owner, task_id)
@@ -264,7 +263,7 @@ class Legacy:
         if not isinstance(result.get("structuredContent", {}), dict):
             del result["structuredContent"]  # that revision has objects only; what it holds is in the content too
         told: Wire = serialize_server_result(CALL, REVISION, result)
-        return {**told, "_meta": {**told.get("_meta", {}), **_related(task_id)}}
+        return {**told, "_meta": {**told.get("_meta", {}), **related(task_id)}}
 
 
 class _Waiting:
@@ -292,7 +291,7 @@ class _Waiting:
             questions = render.input_requests(task, self._kinds)
             before = _shown(task, self._kinds)
             task = await (self._ask(task, *next(iter(questions.items()))) if questions else self._news(task.version))
-            await _tell(self._ctx, before, _shown(task, self._kinds))
+            await tell(self._ctx, before, _shown(task, self._kinds))
         return task
 
     async def _news(self, version: int) -> Task:
@@ -310,7 +309,7 @@ class _Waiting:
 
         Whichever comes first. A question that is answered elsewhere is taken back.
         """
-        asking = asyncio.create_task(_put(self._ctx, question, _related(task.id)))
+        asking = asyncio.create_task(put(self._ctx, question, related(task.id)))
         changing = asyncio.create_task(self._news(task.version))
         try:
             while any(each.key == key for each in task.inputs):
@@ -347,10 +346,6 @@ def asks_for_task(ctx: RequestContext) -> bool:
 def _kinds(ctx: RequestContext) -> frozenset[str]:
     """The kinds of input that the client of this connection can give."""
     return kinds_of(ctx.session.client_capabilities)
-
-
-def _related(task_id: str) -> Wire:
-    return {_RELATED: {"taskId": task_id}}
 
 
 # -- as that revision has it -------------------------------------------------------------------------------------------
@@ -391,55 +386,3 @@ def _complaint(task: Task) -> str | None:
             return text
         case _:
             return None
-
-
-# -- over the connection -----------------------------------------------------------------------------------------------
-
-
-async def _asked_first(ctx: RequestContext, asked: InputRequiredResult) -> Wire:
-    """The answers to what a tool's `prepare` asks. There is no task yet, so they relate to none.
-
-    Raises:
-        MCPError: -32021, the client can't give such input; or it answered with an error.
-    """
-    given: Wire = {}
-    for key, request in (asked.input_requests or {}).items():
-        question = cast("JSONObject", request.model_dump(mode="json", by_alias=True, exclude_none=True))
-        if kind_of(question) not in _kinds(ctx):
-            raise unsupported_kind(kind_of(question))
-        given[key] = await _put(ctx, question, {})
-    return given
-
-
-async def _put(ctx: RequestContext, question: JSONObject, meta: Wire) -> JSON:
-    """What the client answers to a question. It goes along with the answer to the request where there is room for that.
-
-    Raises:
-        MCPError: it answered with an error or with nonsense, or is gone.
-    """
-    params = cast("Wire", question.get("params") or {})
-    params = {**params, "_meta": {**params.get("_meta", {}), **meta}}
-    if params.get("mode") == "url":
-        params.setdefault("elicitationId", uuid4().hex)  # required in that revision, and unknown to later ones
-    related = ServerMessageMetadata(related_request_id=ctx.request_id if ctx.session.can_send_request else None)
-    try:
-        answer = await ctx.session.send_request(
-            Request[Wire, str](method=str(question["method"]), params=params),  # pyright: ignore[reportArgumentType] - as it was asked, whatever models say today
-            RootModel[Wire],
-            metadata=related,
-        )
-    except ValidationError as error:
-        raise MCPError(INVALID_PARAMS, "The client's answer is none to what it was asked") from error
-    return {name: value for name, value in answer.root.items() if name != "_meta"}
-
-
-async def _tell(ctx: RequestContext, before: Wire, now: Wire) -> None:
-    """Tell the client that waits of a change that it can see, if there is room for that before the answer."""
-    if ctx.session.can_send_request and _visible(before) != _visible(now):
-        changed = Notification[Wire, str](method="notifications/tasks/status", params=now)
-        # The SDK's own model would leave a ttl out that is null, and clients insist on it.
-        await ctx.session.send_notification(changed, ctx.request_id)  # pyright: ignore[reportArgumentType] - see above
-
-
-def _visible(shown: Wire) -> Wire:
-    return {name: value for name, value in shown.items() if name != "lastUpdatedAt"}

@@ -51,8 +51,10 @@ class Middleware:
         if self.legacy is None:
             self._hint(ctx)
         elif self.legacy.takes(ctx):
+            self.guard.check_content(ctx)
             return await self.legacy.answer(ctx)
         self.guard.check_handshake(ctx)
+        self.guard.check_content(ctx)
         return await (call_next(ctx) if self.legacy is None else self.legacy.announce(ctx, call_next))
 
     def _hint(self, ctx: RequestContext) -> None:

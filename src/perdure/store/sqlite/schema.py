@@ -55,7 +55,10 @@ def path_of(url: str) -> Path:
     path = url.removeprefix(_PREFIX)
     # SQLite would take :memory: for a database without a file, one for each connection, and nothing would be durable.
     if path in (url, "") or "?" in path or "\0" in path or Path(path) == Path(":memory:"):
-        raise StoreUnusable(f"{url!r} is no SQLite URL: write sqlite:///tasks.db, or sqlite:////absolute/path/tasks.db")
+        # Not quoted: where it is none, there may be a password in it.
+        raise StoreUnusable(
+            "The URL of the store is no SQLite URL: write sqlite:///tasks.db, or sqlite:////absolute/path/tasks.db"
+        )
     return Path(path)
 
 
