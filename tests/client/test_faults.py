@@ -94,7 +94,7 @@ fractions = st.floats(0, 1)
 def test_a_poll_is_never_sooner_than_the_server_said(poll_ms: int | None, chance: float, crowd: int) -> None:
     snapshot = Snapshot("t", "working", poll_ms=poll_ms)
     told = pace.DEFAULT_POLL if poll_ms is None else poll_ms / 1000
-    assert told <= pace.interval(snapshot, chance, crowd) <= max(told, 0.05, crowd / 100) * 1.1 + 1e-9
+    assert told <= pace.interval(snapshot, chance, crowd) <= max(told, 0.05, crowd / 75) * 1.1 + 1e-9
     assert pace.listened(snapshot, chance) >= max(told, pace.BACKSTOP)
 
 

@@ -117,6 +117,8 @@ async def test_a_task_that_the_server_does_not_know_is_lost(scene: Stage, tasks:
         for wait in (handle.result, handle.status, handle.cancel):
             with pytest.raises(TaskLost):
                 await wait()
+        assert (await tasks.resume_all(client)).handles == ()
+        assert [record.status for record in tasks.journal.records()] == ["lost"]
 
 
 async def test_a_call_that_the_server_answers_at_once_is_a_handle_that_is_settled(scene: Stage, tasks: Tasks) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Final
 
 import anyio
@@ -12,7 +12,7 @@ from mcp_types import INTERNAL_ERROR, CallToolResult, ErrorData
 from pydantic import BaseModel, ValidationError
 
 from . import asking, questions
-from .errors import JournalUnusable, Malformed, TaskCancelled, TaskFailed, TaskTimedOut
+from .errors import JournalUnusable, Malformed, TaskCancelled, TaskExpired, TaskFailed, TaskLost, TaskTimedOut
 from .failpoints import reach
 from .journal import Record
 from .link import Link, alone
@@ -62,7 +62,8 @@ class TaskHandle:
         if self._settled is not None:
             return _made_of(self.id, self._settled)
         get = self._link.remote.get
-        return self._note(await self._link.insist(self.id, lambda: get(self.id), within=_PATIENCE))
+        with self._noting_the_end():
+            return self._note(await self._link.insist(self.id, lambda: get(self.id), within=_PATIENCE))
 
     async def updates(self) -> AsyncIterator[Snapshot]:
         """Each state of the task that is seen, from the one it is in to the terminal one, and then the end.
@@ -77,8 +78,9 @@ class TaskHandle:
             yield _made_of(self.id, self._settled)
             return
         async with self._watching() as watched:
-            async for snapshot in watched.news():
-                yield self._note(snapshot)
+            with self._noting_the_end():
+                async for snapshot in watched.news():
+                    yield self._note(snapshot)
 
     async def answer(self, responses: Mapping[str, BaseModel | Mapping[str, Any]]) -> None:
         """Answer questions by their keys, some or all: an `ElicitResult`, say, or the same as a dictionary.
@@ -130,7 +132,7 @@ class TaskHandle:
         if self._settled is not None:
             return self._settled
         try:
-            with anyio.move_on_after(timeout):
+            with anyio.move_on_after(timeout), self._noting_the_end():
                 return self._outcome(await self._end(ask=ask))
         except anyio.get_cancelled_exc_class():
             if self._link.on_cancel == "cancel":
@@ -162,12 +164,24 @@ class TaskHandle:
         if self._known is None or snapshot.follows(self._known):
             self._known = snapshot
         if snapshot.is_terminal:
-            try:
-                self._link.journal.settle(self._record, snapshot.status)
-            except JournalUnusable:
-                # What there is to come back to has come. It is looked at again after a restart, and that is all.
-                logger.exception("the journal does not take that the task %s is over", self.id)
+            self._settle(snapshot.status)
         return snapshot
+
+    def _settle(self, status: str) -> None:
+        try:
+            self._link.journal.settle(self._record, status)
+        except JournalUnusable:
+            # What there is to come back to has come. It is looked at again after a restart, and that is all.
+            logger.exception("the journal does not take that the task %s is over", self.id)
+
+    @contextmanager
+    def _noting_the_end(self) -> Generator[None]:
+        """A task that is no more is nothing to come back to, either."""
+        try:
+            yield
+        except (TaskLost, TaskExpired) as error:
+            self._settle("lost" if isinstance(error, TaskLost) else "expired")
+            raise
 
     def _outcome(self, snapshot: Snapshot) -> CallToolResult:
         reach("result seen")

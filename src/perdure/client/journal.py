@@ -45,7 +45,7 @@ class Record:
         key: the idempotency key of the call; of a handle that came without one of ours, a made-up name.
         task_id: None as long as the call's answer is not known.
         arguments: of the call, as long as `task_id` is None; after that they are erased.
-        status: the terminal status that was seen; None before.
+        status: the terminal status that was seen, or `lost` or `expired`; None before.
         begun_at: seconds since the epoch by this machine's clock.
     """
 

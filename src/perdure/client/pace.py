@@ -18,7 +18,7 @@ BACKSTOP: Final = 60.0
 """Between two polls of a task that is listened to, at least: a stream may have died without a word."""
 
 _SHORTEST: Final = 0.05
-_POLLS_PER_SECOND: Final = 100.0
+_POLLS_PER_SECOND: Final = 75.0
 """Of all tasks of a session together."""
 _JITTER: Final = 0.1
 _FIRST_RETRY: Final = 0.5
