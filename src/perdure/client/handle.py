@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -42,12 +42,21 @@ class TaskHandle:
         self._record = record
         self._known = known if known is not None and known.is_whole else None
         self._settled = settled
+        self._watched: Watched | None = None
         self.id = record.task_id or record.key
         self.tool = record.tool
         self.is_task = settled is None
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id} of {self.tool!r}>"
+
+    @property
+    def next_poll(self) -> float | None:
+        """Seconds until the server is asked next; None: it tells by itself, or nobody waits for the task here."""
+        watched = self._watched
+        if watched is None or watched.heard or not watched.waiters:
+            return None
+        return max(0.0, watched.due - anyio.current_time())
 
     async def status(self) -> Snapshot:
         """Ask the server how the task is: one `tasks/get`, made again if it does not come through within a minute.
@@ -61,7 +70,7 @@ class TaskHandle:
         get = self._link.remote.get
         return self._note(await self._link.insist(self.id, lambda: get(self.id), within=_PATIENCE))
 
-    async def updates(self) -> AsyncIterator[Snapshot]:
+    async def updates(self) -> AsyncGenerator[Snapshot]:
         """Each state of the task that is seen, from the one it is in to the terminal one, and then the end.
 
         They come by a stream where the server has them and by polls where not, and never go backwards; a state that
@@ -74,6 +83,7 @@ class TaskHandle:
             yield _made_of(self.id, self._settled)
             return
         async with self._watching() as watched:
+            self._watched = watched
             async for snapshot in watched.news():
                 yield self._note(snapshot)
 
@@ -142,6 +152,7 @@ class TaskHandle:
         last = Snapshot(self.id, "working")
         try:
             async with self._watching() as watched, anyio.create_task_group() as group:
+                self._watched = watched
                 asks = asking.Asking(self._link, self._record, self.id, group)
                 async for snapshot in watched.news():
                     self._known = last = snapshot
