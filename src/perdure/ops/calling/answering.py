@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from . import arguments, text
-from .fields import NOTHING, Field, fields, misfits
+from .fields import NOTHING, Field, fields, misfits, sendable
 from .typed import Unfit, parse_json
 
 __all__ = ["Action", "action_for", "content_for", "told"]
@@ -57,9 +57,9 @@ def _place(questions: Mapping[str, Any], word: str) -> tuple[str, str, bool, str
 
 
 def _read(field: Field, raw: bool, said: str) -> Any:
-    if raw:
-        return parse_json(said)
     try:
+        if raw:
+            return sendable(parse_json(said))
         # In a form an empty line takes the default. Here an empty word is what was said.
         return "" if field.kind == "string" and not said else field.read(said)
     except Unfit as error:

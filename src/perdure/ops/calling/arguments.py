@@ -72,7 +72,10 @@ def split(word: str) -> tuple[str, bool, str]:
     if said.startswith("@@"):
         said = said[1:]
     elif said.startswith("@"):
-        said = read(said[1:])
+        try:
+            said = read(said[1:])
+        except Unfit as error:
+            raise Unfit(f"{found['key']}: {error}") from None
     return found["key"], found["raw"] == ":", said
 
 

@@ -13,14 +13,14 @@ from typing import Any, Final, Literal, cast
 from . import typed
 from .typed import Schema, Unfit
 
-__all__ = ["NOTHING", "Choice", "Field", "fields", "misfits"]
+__all__ = ["NOTHING", "Choice", "Field", "fields", "misfits", "sendable"]
 
 NOTHING: Final = object()
 """No value: the field is left out."""
 
 Kind = Literal["choice", "choices", "boolean", "integer", "number", "string", "json"]
 
-_PLAIN: Final[tuple[Kind, ...]] = ("boolean", "integer", "number", "string")
+_PLAIN: Final = ("boolean", "integer", "number", "string")
 _WANTS: Final[Mapping[Kind, str]] = {
     "choice": "one of these",
     "choices": "any of these, with commas between",
@@ -111,7 +111,7 @@ class Field:
             case "choices":
                 return [self._chosen(each) for each in words.split(",") if each.strip()]
             case "json":
-                return typed.parse_json(words)
+                return sendable(typed.parse_json(words))
             case "string":
                 return words
             case _:
@@ -129,6 +129,18 @@ class Field:
         if wanted.isdecimal() and len(wanted) < 5 and 0 < int(wanted) <= len(self.choices):
             return self.choices[int(wanted) - 1].value
         raise Unfit(f"{wanted!r} is none of them")
+
+
+def sendable(value: Any) -> Any:
+    """The value, if an answer can carry it. The SDK's has what the specification lets a form ask for.
+
+    Raises:
+        Unfit: it can't.
+    """
+    listed = cast("list[Any]", value) if isinstance(value, list) else []
+    if isinstance(value, dict) or not all(isinstance(each, str) for each in listed):
+        raise Unfit("an answer can't carry that: only text, numbers, true, false, null, and lists of texts")
+    return value
 
 
 def fields(schema: object) -> tuple[Field, ...]:
@@ -174,8 +186,8 @@ def _kind(schema: dict[str, Any]) -> tuple[Kind, tuple[Choice, ...]]:
         choices = tuple(_choices(cast("dict[str, Any]", items)))
         if choices:
             return "choices", choices
-    kind: Kind = next((each for each in _PLAIN if schema.get("type") == each), "json")
-    return kind, ()
+    kind: object = schema.get("type")
+    return (cast("Kind", kind) if kind in _PLAIN else "json"), ()
 
 
 def _choices(schema: dict[str, Any]) -> Iterator[Choice]:

@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
-from jsonschema.exceptions import SchemaError
-
 from perdure.wire.forms import violations
 
 __all__ = ["Unfit", "kinds", "parse", "parse_json", "resolved", "wrong"]
@@ -223,11 +221,12 @@ def wrong(value: object, schema: Schema) -> Iterator[tuple[str, str]]:
     if _refers_elsewhere(schema):
         return
     try:
-        for violation in violations(schema, value):
-            place = ".".join(map(str, violation.absolute_path))
-            yield place, _reason(str(violation.validator), violation.validator_value)
-    except (SchemaError, TypeError, ValueError, LookupError, RecursionError):
+        found = [*violations(schema, value)]
+    except Exception:  # noqa: BLE001 - boundary: what jsonschema makes of a schema that is none
         return
+    for violation in found:
+        place = ".".join(map(str, violation.absolute_path))
+        yield place, _reason(str(violation.validator), violation.validator_value)
 
 
 def _reason(rule: str, value: object) -> str:
