@@ -164,7 +164,7 @@ async def test_what_was_typed_before_a_question_is_no_answer_to_it() -> None:
 
 
 async def test_a_page_is_named_by_its_host_and_opened_by_nobody() -> None:
-    params = json.dumps({"mode": "url", "message": "Sign in.", "url": "https://bаnk.example/\u202egnp.exe"})
+    params = json.dumps({"mode": "url", "message": "Sign in.", "url": "https://b\u0430nk.example/\u202egnp.exe"})
     async with filling(params) as terminal:
         await terminal.until("  A page of xn--bnk-6cd.example:")
         await terminal.answers("Will you go there? (yes or no): ", "no")

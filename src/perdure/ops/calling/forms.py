@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+import anyio
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
 from . import text
@@ -45,6 +46,10 @@ async def fill(screen: Screen, keyboard: Keyboard, asked: ElicitRequestParams) -
             return ElicitResult(action="accept")
         except _Left as left:
             return ElicitResult(action=left.action)
+        except anyio.get_cancelled_exc_class():
+            # Answered elsewhere, or Ctrl-C: what comes next begins on a line of its own.
+            screen.told("")
+            raise
 
 
 class _Form:
