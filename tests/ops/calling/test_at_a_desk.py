@@ -1,4 +1,4 @@
-"""The commands as a person has them: on a terminal, with a live line, forms and Ctrl-C. Real programs, real terminals."""
+"""The commands as a person has them: a terminal, a live line, forms and Ctrl-C. Real programs, real terminals."""
 
 import asyncio
 import signal

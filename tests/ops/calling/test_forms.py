@@ -32,7 +32,7 @@ async def content(terminal: Terminal) -> JSON:
 
 
 async def test_a_text_is_held_to_its_length_and_its_format() -> None:
-    properties = {
+    properties: JSON = {
         "name": {"type": "string", "title": "Your name", "minLength": 2, "maxLength": 5, "description": "In full."},
         "mail": {"type": "string", "format": "email"},
         "day": {"type": "string", "format": "date"},
@@ -51,7 +51,7 @@ async def test_a_text_is_held_to_its_length_and_its_format() -> None:
 
 
 async def test_numbers_are_numbers_within_their_bounds() -> None:
-    properties = {
+    properties: JSON = {
         "copies": {"type": "integer", "minimum": 1, "maximum": 9},
         "price": {"type": "number", "exclusiveMinimum": 0},
     }
@@ -75,7 +75,7 @@ async def test_yes_and_no_are_said_in_words() -> None:
 
 
 async def test_a_choice_is_made_by_number_by_title_or_by_value() -> None:
-    properties = {
+    properties: JSON = {
         "size": {"type": "string", "enum": ["s", "l"]},
         "colour": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]},
         "old": {"type": "string", "enum": ["1", "2"], "enumNames": ["Two", "One"]},
@@ -92,7 +92,7 @@ async def test_a_choice_is_made_by_number_by_title_or_by_value() -> None:
 
 async def test_several_are_chosen_with_commas_between() -> None:
     titled = [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}, {"const": "b", "title": "Blue"}]
-    properties = {
+    properties: JSON = {
         "colours": {"type": "array", "items": {"anyOf": titled}, "minItems": 2, "maxItems": 2, "uniqueItems": True},
         "sizes": {"type": "array", "items": {"type": "string", "enum": ["s", "l"]}},
     }
@@ -107,7 +107,7 @@ async def test_several_are_chosen_with_commas_between() -> None:
 
 
 async def test_an_empty_line_takes_the_default_or_leaves_a_field_out() -> None:
-    properties = {
+    properties: JSON = {
         "size": {"type": "string", "default": "large"},
         "sure": {"type": "boolean", "default": True},
         "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "default": ["a", "b"]},

@@ -212,7 +212,8 @@ def test_a_line_is_cut_to_the_columns_that_it_takes(columns: int, said: str) -> 
 
 
 def test_the_kinds_of_a_schema_are_found_through_references() -> None:
-    assert typed.kinds({"enum": ["a", 1, None, True, [], {}]}, {}) >= {"string", "number", "null", "boolean", "array"}
+    values: list[Any] = ["a", 1, None, True, [], {}]
+    assert typed.kinds({"enum": values}, {}) >= {"string", "number", "null", "boolean", "array"}
     assert typed.kinds({"oneOf": [{"const": "a"}, {"$ref": "#/$defs/Count"}]}, SCHEMA) == {"string", "integer"}
     assert typed.kinds({"$ref": "elsewhere"}, SCHEMA) == typed.kinds(True, SCHEMA) == frozenset()
 
