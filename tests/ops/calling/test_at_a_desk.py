@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-from tests.client.spy import Spy, always
+from tests.client.spy import Spy, always, at_first
 from tests.ops.calling.terminal import CTRL_C, PERDURE, Terminal, at_a_terminal, piped
 from tests.support import eventually
 from tests.wire.support import Stage, stage
@@ -185,6 +185,26 @@ async def test_a_call_that_is_broken_off_before_its_answer_can_be_resumed(desk: 
     assert "Interrupted in the middle of the call: perdure resume " in screen
     async with desk("resume") as terminal:
         assert (await terminal.ends()).endswith("Hello, Ada!\n")
+
+
+async def test_an_answer_that_the_server_refuses_is_asked_for_again(desk: Desk, spy: Spy) -> None:
+    spy.refuse["tasks/update"] = at_first(1, -32602, "\x1b[2Jnot like that")
+    async with desk("call", "URL", "ask") as terminal:
+        await terminal.answers("Ok (yes or no): ", "no")
+        await terminal.until("was refused:  [2Jnot like that")
+        await terminal.answers("not like that\n? All right?", "yes")
+        assert (await terminal.ends()).endswith("accept True\n")
+
+
+async def test_a_second_ctrl_c_does_not_cancel_what_is_only_watched(desk: Desk, tools: Tools) -> None:
+    async with desk("call", "URL", "gated", "--detach") as terminal:
+        await terminal.ends()
+    async with desk("watch") as terminal:
+        await terminal.until("working")
+        terminal.type(CTRL_C)
+        assert "Ctrl-C again" not in await terminal.ends(4)
+    assert tools.ended == []
+    tools.gate.set()
 
 
 async def test_a_question_that_is_answered_elsewhere_goes_away(desk: Desk, tmp_path: Path) -> None:

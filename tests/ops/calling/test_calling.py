@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 
 from perdure import TaskContext, Tasks
@@ -21,7 +22,7 @@ from tests.acceptance.support import REPORT_SERVER
 from tests.client.spy import Spy, always
 from tests.ops.calling.terminal import PERDURE, piped
 from tests.support import eventually
-from tests.wire.support import Stage, stage
+from tests.wire.support import Stage, serving, stage
 from tests.wire.tools import Form, Tools
 
 JSON = Any
@@ -40,7 +41,6 @@ class Shell:
         surroundings = {"XDG_STATE_HOME": str(self.folder), **env}
         output, errors = await piped(*PERDURE, *words, env=surroundings, code=code, input=input)
         assert "\x1b" not in output + errors
-        assert "Traceback" not in errors
         return output, errors
 
     async def call(self, *words: str, code: int = 0, **env: str) -> tuple[str, str]:
@@ -225,6 +225,34 @@ async def test_a_refusal_of_the_server_exits_with_1(shell: Shell) -> None:
     found = await shell.document("call", shell.scene.client.url, "hello", "name=Ada", code=1)
     assert (found["status"], found["error"]["code"]) == ("refused", -32603)
     assert await shell.document("ls") == []
+
+
+async def test_a_server_without_tasks_answers_at_once(tmp_path: Path) -> None:
+    mcp = MCPServer("plain")
+
+    @mcp.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    env = {"XDG_STATE_HOME": str(tmp_path), "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+    async with serving(mcp) as (_, url):
+        assert (await piped(*PERDURE, "call", url, "add", "a=1", "b=2", "--detach", env=env))[0] == "3\n"
+        output, _ = await piped(*PERDURE, "call", url, "add", "a=1", "b=2", "--json", env=env)
+        found = json.loads(output)
+        assert (found["task"], found["result"]["structuredContent"]) == (None, {"result": 3})
+        assert (await piped(*PERDURE, "ls", env=env))[0] == "No calls.\n"
+
+
+async def test_nobody_can_be_asked_without_a_terminal(shell: Shell, tools: Tools) -> None:
+    reason = "there is no terminal to ask at"
+    assert reason in (await shell.call("ask", "--questions", "ask", code=2))[1]
+    assert tools.ran == []
+
+
+async def test_what_nobody_thought_of_is_shown_without_what_a_terminal_obeys(shell: Shell) -> None:
+    shell.spy.change["tools/list"] = lambda _: {"tools": EVIL}
+    _, errors = await shell.call("hello", "name=Ada", code=5)
+    assert errors.startswith("perdure: ")
 
 
 async def test_the_tools_of_a_server_are_listed(shell: Shell) -> None:

@@ -59,6 +59,7 @@ class Order:
 
 async def call(desk: Desk, order: Order) -> list[Outcome]:
     """Call a tool, and wait for what comes of it."""
+    _somebody_to_ask(desk, order.manner)
     deadline = _deadline(order.manner)
     with desk.stop.guard():
         async with desk.connected(order.server, within=_left_until(deadline)) as (client, tasks):
@@ -82,6 +83,7 @@ async def call(desk: Desk, order: Order) -> list[Outcome]:
 
 async def resume(desk: Desk, wanted: str | None, server: Endpoint | None, manner: Manner) -> list[Outcome]:
     """Wait for a task that was called before."""
+    _somebody_to_ask(desk, manner)
     deadline = _deadline(manner)
     place, task, begun = _sought(desk, wanted, server)
     with desk.stop.guard():
@@ -109,7 +111,7 @@ async def watch(desk: Desk, wanted: Sequence[str], manner: Manner) -> list[Outco
                     sessions[record.server] = await stack.enter_async_context(session)
                 client, tasks = sessions[record.server]
                 rows.append(Row(await tasks.resume(client, book.identity(record)), record.begun_at))
-            return await _wait(desk, rows, manner, deadline)
+            return await _wait(desk, rows, manner, deadline, may_cancel=False)
     return [_interrupted()]
 
 
@@ -165,8 +167,11 @@ async def tools(desk: Desk, server: Endpoint) -> list[Tool]:
 # -- what they share ---------------------------------------------------------------------------------------------------
 
 
-async def _wait(desk: Desk, rows: list[Row], manner: Manner, deadline: float | None) -> list[Outcome]:
-    asks = (manner.questions or ("ask" if desk.keyboard else "wait")) == "ask" and desk.keyboard is not None
+async def _wait(
+    desk: Desk, rows: list[Row], manner: Manner, deadline: float | None, *, may_cancel: bool = True
+) -> list[Outcome]:
+    """Wait, to the end or to a signal. `may_cancel`: whether a second Ctrl-C means the tasks, and not just the look."""
+    asks = desk.keyboard is not None and manner.questions in ("ask", None)
     leaves = manner.questions == "leave"
     with desk.stop.guard():
         seconds = _left_until(deadline)
@@ -175,20 +180,17 @@ async def _wait(desk: Desk, rows: list[Row], manner: Manner, deadline: float | N
             if outcome.code in {Code.RUNNING, Code.UNKNOWN} and outcome.status != "lost" and outcome.id:
                 desk.screen.say(f"Go on with: {desk.again(outcome.id)}")
         return outcomes
-    return await _leave(desk, [row for row in rows if row.outcome is None])
-
-
-async def _leave(desk: Desk, rows: list[Row]) -> list[Outcome]:
-    """The first signal has come: how to come back, and the time for a second one."""
-    for row in rows:
+    outcomes = [row.outcome or left(row.handle, "") for row in rows]
+    going_on = [row for row in rows if row.outcome is None]
+    for row in going_on:
         desk.screen.say(f"Detached. The task goes on: {desk.again(row.handle.id)}")
-    outcomes = [left(row.handle, "") for row in rows]
-    if not desk.stop.by_hand or desk.keyboard is None:
-        return outcomes
-    them = "it" if len(rows) == 1 else "them"
-    desk.screen.say(f"Ctrl-C again within {_AGAIN_WITHIN:.0f} s cancels {them}; Enter leaves at once.")
-    if not await _pressed_again(desk):
-        return outcomes
+    if may_cancel and going_on and desk.stop.by_hand and desk.keyboard is not None and await _pressed_again(desk):
+        return await _stopped(desk, rows)
+    return outcomes
+
+
+async def _stopped(desk: Desk, rows: list[Row]) -> list[Outcome]:
+    """The second Ctrl-C has come."""
     for row in rows:
         await row.handle.cancel()
         desk.screen.say(f"{text.line(row.handle.id)} is asked to stop.")
@@ -196,6 +198,7 @@ async def _leave(desk: Desk, rows: list[Row]) -> list[Outcome]:
 
 
 async def _pressed_again(desk: Desk) -> bool:
+    desk.screen.say(f"Ctrl-C again within {_AGAIN_WITHIN:.0f} s cancels it; Enter leaves at once.")
     pressed = False
     with anyio.move_on_after(_AGAIN_WITHIN):
         async with anyio.create_task_group() as group:
@@ -236,6 +239,11 @@ def _all(desk: Desk, wanted: Sequence[str]) -> list[Record]:
     if not found:
         raise Unfit("the journal has no task that is open")
     return found
+
+
+def _somebody_to_ask(desk: Desk, manner: Manner) -> None:
+    if manner.questions == "ask" and desk.keyboard is None:
+        raise Unfit("there is no terminal to ask at: say --questions wait, or leave")
 
 
 def _one_token_for_one(desk: Desk, servers: Sequence[Endpoint]) -> None:

@@ -10,9 +10,10 @@ import logging
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
@@ -58,7 +59,10 @@ class Unreachable(Exception):
 
 
 class Desk:
-    """See the module. `keyboard`: None where nobody can be asked."""
+    """See the module. `keyboard`: None where nobody can be asked.
+
+    `server_said`: the last lines on the standard error of a server that was started here and is over.
+    """
 
     def __init__(self, settings: Settings, journal: Journal, access: Access) -> None:
         self.settings = settings
@@ -67,6 +71,7 @@ class Desk:
         self.stop = Stop()
         self.screen = _screen(no_color=settings.no_color)
         self.keyboard = Keyboard(sys.stdin.fileno()) if _is_terminal(sys.stdin) and _is_terminal(sys.stderr) else None
+        self.server_said: Sequence[str] = ()
         self._forms = anyio.Lock()
 
     @asynccontextmanager
@@ -77,7 +82,7 @@ class Desk:
             Unreachable: there is none.
             Unfit: the server must not be given the token, or there is no such command.
         """
-        log = endpoint.ServerLog()
+        log, self.server_said = endpoint.ServerLog(), ()
         is_connected = False
         limit = _CONNECT if within is None else within
         try:
@@ -89,6 +94,8 @@ class Desk:
             if is_connected or isinstance(alone(error), Unfit):
                 raise alone(error) from None
             raise _unreachable(server, alone(error), log) from None
+        finally:
+            self.server_said = log.closed()
 
     async def ask(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         """The client's callback for questions. One at a time has the terminal."""
@@ -143,7 +150,15 @@ async def _worked(
 ) -> Sequence[Outcome]:
     desk = Desk(settings, journal, access)
     async with listening(desk.stop):
-        return await work(desk)
+        outcomes = await work(desk)
+    return [_explained(each, desk.server_said) for each in outcomes]
+
+
+def _explained(outcome: Outcome, server_said: Sequence[str]) -> Outcome:
+    """With what a server said that is gone: the reason is in there."""
+    if outcome.status != "unavailable" or not server_said:
+        return outcome
+    return replace(outcome, words="\n".join([outcome.words, *server_said]))
 
 
 def _of(error: BaseException) -> Outcome:
@@ -152,18 +167,21 @@ def _of(error: BaseException) -> Outcome:
     if isinstance(error, Unfit):
         raise click.UsageError(text.line(str(error))) from None
     if isinstance(error, Unreachable):
-        return Outcome(Code.UNKNOWN, "unavailable", "\n".join([str(error), *(f"  {line}" for line in error.lines)]))
-    outcome = of_error(error, id=None, tool="")
-    if outcome is None:
-        raise error
-    return outcome
+        return Outcome(Code.UNKNOWN, "unavailable", "\n".join([str(error), *error.lines]))
+    return of_error(error, id=None, tool="") or _unforeseen(error)
+
+
+def _unforeseen(error: BaseException) -> Outcome:
+    """A fault of ours or the SDK's, in full and fit to be shown. Python would print a server's words as they are."""
+    trace = "".join(traceback.format_exception(error))
+    return Outcome(Code.UNKNOWN, "unavailable", f"Nobody thought of this:\n{trace}")
 
 
 def _unreachable(server: Endpoint, error: BaseException, log: endpoint.ServerLog) -> BaseException:
     if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError) and not isinstance(server, Page):
         return Unfit(f"{server.shown} can't be started: {error.strerror}")
     why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-    return Unreachable(f"{server.shown}: no connection: {why}", log.last_lines())
+    return Unreachable(f"{server.shown}: no connection: {why}", log.closed())
 
 
 def _print(settings: Settings, outcomes: Sequence[Outcome], *, several: bool) -> None:
@@ -173,7 +191,9 @@ def _print(settings: Settings, outcomes: Sequence[Outcome], *, several: bool) ->
             for part in spoken(outcome.result):
                 click.echo(part)
         if outcome.words:
-            screen.say(f"perdure: {text.block(outcome.words)}", "bad" if outcome.code in _ERRORS else None)
+            # Indented, so that no line of it can pass for one of ours.
+            words = text.block(outcome.words).replace("\n", "\n  ")
+            screen.say(f"perdure: {words}", "bad" if outcome.code in _ERRORS else None)
     if settings.as_json:
         plain: list[dict[str, Any]] = [each.plain() for each in outcomes]
         click.echo(text.document(plain if several else plain[0]))

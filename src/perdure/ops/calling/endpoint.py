@@ -180,10 +180,13 @@ class ServerLog:
     def __init__(self) -> None:
         self.file: TextIO = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open
 
-    def last_lines(self) -> list[str]:
-        """The end of it, fit to be shown."""
-        self.file.seek(0)
-        return [text.line(each) for each in self.file.readlines()[-_LAST_LINES:]]
+    def closed(self) -> tuple[str, ...]:
+        """The end of it, fit to be shown. It is gone then; a second time there is nothing."""
+        if self.file.closed:
+            return ()
+        with self.file:
+            self.file.seek(0)
+            return tuple(text.line(each) for each in self.file.readlines()[-_LAST_LINES:])
 
 
 @asynccontextmanager
@@ -198,11 +201,20 @@ async def connected(
     """
     tasks = Tasks(journal, server=server.name)
     if isinstance(server, Page):
+        _spare_the_proxy(server)
         transport = HTTP(server.url, headers=access.headers(server))
     else:
         transport = stdio_client(_parameters(server), errlog=log.file)
     async with Client(transport, extensions=[tasks], elicitation_callback=ask) as client:
         yield client, tasks
+
+
+def _spare_the_proxy(server: Page) -> None:
+    """What stays on this machine goes through no proxy, which would see the token, and has another machine in mind."""
+    host = urlsplit(server.url).hostname or ""
+    if _is_loopback(host):
+        spared = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+        os.environ["no_proxy"] = f"{spared},{host}" if spared else host
 
 
 def _parameters(server: Program) -> StdioServerParameters:

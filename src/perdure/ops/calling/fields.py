@@ -137,10 +137,9 @@ def sendable(value: Any) -> Any:
     Raises:
         Unfit: it can't.
     """
-    listed = cast("list[Any]", value) if isinstance(value, list) else []
-    if isinstance(value, dict) or not all(isinstance(each, str) for each in listed):
+    if isinstance(value, dict) or not all(isinstance(each, str) for each in _list(value)):
         raise Unfit("an answer can't carry that: only text, numbers, true, false, null, and lists of texts")
-    return value
+    return cast("Any", value)
 
 
 def fields(schema: object) -> tuple[Field, ...]:

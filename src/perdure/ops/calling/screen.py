@@ -10,7 +10,6 @@ answered elsewhere has to go away, and Ctrl-C has to be heard at once. The termi
 from __future__ import annotations
 
 import os
-import shutil
 import termios
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -32,6 +31,7 @@ _COLOURS: Final[dict[Style, dict[str, object]]] = {
     "dim": {"dim": True},
 }
 _UP_AND_CLEAR: Final = "\x1b[1A\x1b[2K"
+_UNKNOWN_SIZE: Final = (80, 24)
 _CLEAR: Final = "\r\x1b[2K"
 
 
@@ -62,11 +62,18 @@ class Screen:
         """The live lines, in place of those before; nothing without a terminal, and nothing during a form."""
         if not self.live or self._held is not None:
             return
-        columns, rows = shutil.get_terminal_size()
+        columns, rows = self._size()
         fitting = [text.within(each, columns - 1) for each in lines][: max(1, rows - 1)]
         self.wipe()
         self._write("\n".join(self.styled(each, "dim") for each in fitting))
         self._shown = len(fitting)
+
+    def _size(self) -> tuple[int, int]:
+        with suppress(OSError, ValueError):
+            columns, rows = os.get_terminal_size(self._out.fileno())
+            if columns and rows:
+                return columns, rows
+        return _UNKNOWN_SIZE
 
     def wipe(self) -> None:
         """Take the live lines away."""
