@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
+from perdure import Tasks
 from tests.client.spy import Spy, always, at_first
+from tests.ops.calling import letters
 from tests.ops.calling.terminal import CTRL_C, PERDURE, Terminal, at_a_terminal, piped
 from tests.support import eventually
 from tests.wire.support import Stage, stage
@@ -49,7 +51,11 @@ def held() -> Held:
 
 @pytest.fixture
 async def scene(tmp_path: Path, tools: Tools, spy: Spy, held: Held) -> AsyncGenerator[Stage]:
-    async with stage(tmp_path, tools.declare, server={"middleware": [spy, held]}) as up:
+    def declare(tasks: Tasks) -> None:
+        tools.declare(tasks)
+        letters.declare(tasks)
+
+    async with stage(tmp_path, declare, server={"middleware": [spy, held]}) as up:
         yield up
 
 
@@ -77,6 +83,12 @@ async def test_a_question_is_a_form_and_the_result_comes_after_it(desk: Desk) ->
         assert lines[-2].endswith("completed")
         assert lines[-1] == "accept True"
         assert terminal.screen.colours, "there is colour on a terminal"
+
+
+async def test_what_is_asked_before_there_is_a_task_is_a_form_too(desk: Desk) -> None:
+    async with desk("call", "URL", "send_letters") as terminal:
+        await terminal.answers("? To whom?\n", "Ada")
+        assert (await terminal.ends()).endswith("sent to Ada\n")
 
 
 async def test_two_questions_are_asked_one_after_the_other(desk: Desk) -> None:

@@ -17,9 +17,10 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 
 from perdure import TaskContext, Tasks
-from perdure.ops.calling import book
+from perdure.ops.calling import book, desk, text
 from tests.acceptance.support import REPORT_SERVER
 from tests.client.spy import Spy, always
+from tests.ops.calling import letters
 from tests.ops.calling.terminal import PERDURE, piped
 from tests.support import eventually
 from tests.wire.support import Stage, serving, stage
@@ -72,6 +73,7 @@ async def shell(tmp_path: Path, tools: Tools) -> AsyncGenerator[Shell]:
         tools.declare(tasks)
         tasks.tool()(evil)
         tasks.tool()(fails)
+        letters.declare(tasks)
 
     spy = Spy()
     async with stage(tmp_path, declare, server={"middleware": [spy]}) as up:
@@ -249,10 +251,25 @@ async def test_nobody_can_be_asked_without_a_terminal(shell: Shell, tools: Tools
     assert tools.ran == []
 
 
-async def test_what_nobody_thought_of_is_shown_without_what_a_terminal_obeys(shell: Shell) -> None:
+async def test_what_is_asked_before_there_is_a_task_needs_a_terminal(shell: Shell) -> None:
+    _, errors = await shell.call("send_letters", code=1)
+    assert errors == ("perdure: The tool asks before it begins, and only a person at a terminal can answer: To whom?\n")
+    assert await shell.document("ls") == []
+
+
+async def test_an_answer_that_makes_no_sense_is_told_in_a_line(shell: Shell) -> None:
     shell.spy.change["tools/list"] = lambda _: {"tools": EVIL}
     _, errors = await shell.call("hello", "name=Ada", code=5)
-    assert errors.startswith("perdure: ")
+    assert errors == "perdure: The server's answer is not what the protocol has\n"
+
+
+def test_what_nobody_thought_of_is_shown_in_full_and_paints_nothing() -> None:
+    try:
+        raise LookupError(EVIL)
+    except LookupError as error:
+        outcome = desk.unforeseen(error)
+    assert "test_what_nobody_thought_of" in outcome.words
+    assert text.block(outcome.words).endswith("LookupError: a\ufffd[2J\ufffd]0;owned\ufffdb\ufffd31m\n")
 
 
 async def test_the_tools_of_a_server_are_listed(shell: Shell) -> None:

@@ -33,6 +33,8 @@ _AGAIN_WITHIN: Final = 5.0
 """Seconds in which a second Ctrl-C cancels the task."""
 _STOPPED_WITHIN: Final = 10.0
 """Seconds to see a task end that was asked to stop."""
+_LISTED: Final = 60.0
+"""Seconds to list a server's tools in, which the SDK does not bound."""
 _MOST_PAGES: Final = 100
 
 
@@ -63,7 +65,7 @@ async def call(desk: Desk, order: Order) -> list[Outcome]:
     deadline = _deadline(order.manner)
     with desk.stop.guard():
         async with desk.connected(order.server, within=_left_until(deadline)) as (client, tasks):
-            tool = await _tool(client, order.tool)
+            tool = await _tool(client, order.tool, within=_left_until(deadline))
             given = arguments(order.words, order.given, tool.input_schema)
             key = order.key or uuid4().hex
             begun = time.time()
@@ -291,20 +293,21 @@ async def _at_the_terminal(
     return responses
 
 
-async def _tools(client: Client) -> list[Tool]:
+async def _tools(client: Client, *, within: float | None = None) -> list[Tool]:
     found: list[Tool] = []
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        found += page.tools
-        cursor = page.next_cursor
-        if cursor is None:
-            break
+    with anyio.fail_after(_LISTED if within is None else min(_LISTED, within)):
+        for _ in range(_MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            found += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                break
     return found
 
 
-async def _tool(client: Client, name: str | None) -> Tool:
-    found = await _tools(client)
+async def _tool(client: Client, name: str | None, *, within: float | None) -> Tool:
+    found = await _tools(client, within=within)
     names = ", ".join(each.name for each in found) or "none"
     if name is None:
         raise Unfit(f"say which tool: {names}")

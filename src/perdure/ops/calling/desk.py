@@ -21,8 +21,9 @@ import click
 from mcp.client import Client
 from mcp.client.session import ClientRequestContext
 from mcp_types import INVALID_REQUEST, ElicitRequestParams, ElicitResult, ErrorData
+from pydantic import ValidationError
 
-from perdure.client import Journal, JournalUnusable, Tasks
+from perdure.client import ClientError, Journal, JournalUnusable, Tasks
 from perdure.client.link import alone
 
 from . import book, endpoint, forms, text
@@ -33,7 +34,7 @@ from .screen import Keyboard, Screen
 from .stopping import Stop, listening
 from .typed import Unfit
 
-__all__ = ["Desk", "Settings", "Unreachable", "run"]
+__all__ = ["Desk", "Settings", "Unreachable", "run", "unforeseen"]
 
 _CONNECT: Final = 60.0
 """Seconds to connect within, of a command that sets no other bound. A server that is started may have much to load."""
@@ -168,10 +169,14 @@ def _of(error: BaseException) -> Outcome:
         raise click.UsageError(text.line(str(error))) from None
     if isinstance(error, Unreachable):
         return Outcome(Code.UNKNOWN, "unavailable", "\n".join([str(error), *error.lines]))
-    return of_error(error, id=None, tool="") or _unforeseen(error)
+    if isinstance(error, ValidationError):
+        return Outcome(Code.UNKNOWN, "unavailable", "The server's answer is not what the protocol has")
+    if isinstance(error, TimeoutError) and not isinstance(error, ClientError):
+        return Outcome(Code.UNKNOWN, "unavailable", "The server did not answer in time")
+    return of_error(error, id=None, tool="") or unforeseen(error)
 
 
-def _unforeseen(error: BaseException) -> Outcome:
+def unforeseen(error: BaseException) -> Outcome:
     """A fault of ours or the SDK's, in full and fit to be shown. Python would print a server's words as they are."""
     trace = "".join(traceback.format_exception(error))
     return Outcome(Code.UNKNOWN, "unavailable", f"Nobody thought of this:\n{trace}")
