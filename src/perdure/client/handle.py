@@ -90,8 +90,8 @@ class TaskHandle:
     async def answer(self, responses: Mapping[str, BaseModel | Mapping[str, Any]]) -> None:
         """Answer questions by their keys, some or all: an `ElicitResult`, say, or the same as a dictionary.
 
-        On record before it is sent. A question that has its answer keeps it, whoever gave it; none of them is asked
-        by `result` afterwards.
+        On record before it is sent. A question that has its answer keeps it, whoever gave it, and is sent that one if
+        it was not; none of them is asked by `result` afterwards.
 
         Raises:
             AnswerRefused: one of them does not fit its question, and none was taken.
@@ -102,8 +102,8 @@ class TaskHandle:
             return
         fresh: dict[str, object] = {}
         for key, response in responses.items():
-            said = questions.as_sent(response)
-            if self._link.journal.answer(self._record, key, said):
+            said = self._link.journal.recorded(self._record, key, questions.as_sent(response))
+            if said is not None:
                 fresh[key] = said
         if fresh:
             await asking.send(self._link, self._record, self.id, fresh, within=_PATIENCE)
