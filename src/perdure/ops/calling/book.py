@@ -46,9 +46,11 @@ def identity(record: Record) -> str:
     return record.task_id or record.key
 
 
-def state(record: Record) -> str:
-    """What the journal knows of it: how it ended; else that it is open, or that nobody knows whether it was called."""
-    return record.status or ("open" if record.task_id else "unsure")
+def state(record: Record, journal: Journal) -> str:
+    """What the journal knows of it: how it ended; else that it is open, being called, or that nobody knows whether."""
+    if record.status is not None or record.task_id is not None:
+        return record.status or "open"
+    return "calling" if journal.is_busy(record) else "unsure"
 
 
 def find(records: Iterable[Record], wanted: str) -> Record:
@@ -80,13 +82,13 @@ def newest_open(records: Iterable[Record]) -> Record:
     return found[-1]
 
 
-def entry(record: Record, shown: Callable[[str], str], now: float) -> dict[str, Any]:
+def entry(record: Record, journal: Journal, shown: Callable[[str], str], now: float) -> dict[str, Any]:
     """A record in plain values."""
     return {
         "id": identity(record),
         "task": record.task_id,
         "tool": record.tool,
-        "status": state(record),
+        "status": state(record, journal),
         "server": shown(record.server),
         "key": record.key,
         "age_s": round(max(0.0, now - record.begun_at), 3),

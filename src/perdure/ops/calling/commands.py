@@ -76,13 +76,13 @@ def _ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[C
     except (ClientError, Unfit, OSError):
         return []
     try:
-        found = [each for each in journal.records() if book.identity(each).startswith(incomplete)]
+        found = [(book.identity(each), each.tool, book.state(each, journal)) for each in journal.records()]
     finally:
         journal.close()
     return [
-        CompletionItem(book.identity(each), help=text.line(f"{each.tool}, {book.state(each)}"))
-        for each in reversed(found)
-        if text.line(book.identity(each)) == book.identity(each)
+        CompletionItem(name, help=text.line(f"{tool}, {state}"))
+        for name, tool, state in reversed(found)
+        if name.startswith(incomplete) and text.line(name) == name
     ]
 
 
@@ -248,8 +248,8 @@ def answer(
 def ls(as_json: bool, journal: str | None) -> None:
     """List the calls that the journal remembers, the newest last.
 
-    `open` is what nobody has seen the end of, and `unsure` a call of which nobody knows whether it happened. What is
-    over stays for a week.
+    `open` is what nobody has seen the end of, `calling` what another process is just calling, and `unsure` a call of
+    which nobody knows whether it happened. What is over stays for a week.
     """
     with _usage():
         try:
@@ -257,7 +257,7 @@ def ls(as_json: bool, journal: str | None) -> None:
         except (ClientError, OSError) as error:
             raise SystemExit(f"perdure: {error}") from None
     try:
-        entries = [book.entry(each, _shown, time.time()) for each in opened.records()]
+        entries = [book.entry(each, opened, _shown, time.time()) for each in opened.records()]
     finally:
         opened.close()
     if as_json:
