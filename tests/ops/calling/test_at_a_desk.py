@@ -119,6 +119,15 @@ async def test_the_live_line_tells_of_listening_and_is_gone_in_the_end(desk: Des
         assert "listening" not in await terminal.ends()
 
 
+async def test_the_live_line_fits_a_narrow_terminal(scene: Stage, tools: Tools, tmp_path: Path) -> None:
+    """One that wraps could not be painted over."""
+    words, env = ("call", scene.client.url, "gated"), {"XDG_STATE_HOME": str(tmp_path)}
+    async with at_a_terminal(*PERDURE, *words, env=env, columns=20) as terminal:
+        await terminal.until("  working, l…")
+        tools.gate.set()
+        assert "…" not in await terminal.ends()
+
+
 async def test_the_live_line_tells_of_the_next_poll(desk: Desk, tools: Tools, spy: Spy) -> None:
     spy.refuse["subscriptions/listen"] = always(-32601, "Method not found")
     async with desk("call", "URL", "gated") as terminal:

@@ -88,6 +88,10 @@ async def test_the_result_is_on_standard_output_and_nothing_else(shell: Shell) -
     assert lines[-1].endswith("completed")
 
 
+async def test_a_letter_that_the_locale_does_not_have_loses_no_result(shell: Shell) -> None:
+    assert (await shell.call("hello", "name=漢", PYTHONIOENCODING="latin-1"))[0] == "Hello, ?!\n"
+
+
 async def test_json_is_one_document(shell: Shell) -> None:
     found = await shell.document("call", shell.scene.client.url, "report", "size=large")
     assert found["task"].startswith("tsk_")

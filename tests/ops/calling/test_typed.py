@@ -84,6 +84,7 @@ def test_a_list_may_be_said_item_by_item_and_words_count_more_than_the_file() ->
         ("any:=nope", "any: it is no JSON: Expecting value: line 1 column 1 (char 0)"),
         ("any:=NaN", "any: it is no JSON: NaN is no JSON"),
         ("nothing", "'nothing' is no KEY=VALUE"),
+        ("any=\udcff", r"'any=\udcff' is no UTF-8"),
         ("any=@/no/such/file", "any: /no/such/file can't be read: No such file or directory"),
     ],
 )

@@ -68,6 +68,8 @@ def split(word: str) -> tuple[str, bool, str]:
     found = _WORD.fullmatch(word)
     if found is None:
         raise Unfit(f"{word!r} is no KEY=VALUE")
+    if not word.isascii() and any("\ud800" <= each <= "\udfff" for each in word):
+        raise Unfit(f"{word!r} is no UTF-8")
     said = found["said"]
     if said.startswith("@@"):
         said = said[1:]

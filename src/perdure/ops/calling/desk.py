@@ -6,6 +6,7 @@ result and nothing else, and turned into the exit status.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import shlex
@@ -14,7 +15,7 @@ import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import click
@@ -123,6 +124,10 @@ def run(
     if not logging.getLogger().handlers:
         # What the SDK logs of a server would be written across the screen, as it came.
         logging.getLogger().addHandler(logging.NullHandler())
+    output: Any = sys.stdout
+    if isinstance(output, io.TextIOWrapper):
+        # A result is worth more than a letter that the locale does not have.
+        cast("Any", output).reconfigure(errors="replace")
     outcomes = _done(settings, work)
     if goes_on and not outcomes:
         return
