@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Final
 
@@ -45,12 +45,21 @@ class TaskHandle:
         self._record = record
         self._known = known if known is not None and known.is_whole else None
         self._settled = settled
+        self._watched: Watched | None = None
         self.id = record.task_id or record.key
         self.tool = record.tool
         self.is_task = settled is None
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id} of {self.tool!r}>"
+
+    @property
+    def next_poll(self) -> float | None:
+        """Seconds until the server is asked next; None: it tells by itself, or nobody waits for the task here."""
+        watched = self._watched
+        if watched is None or watched.heard or not watched.waiters:
+            return None
+        return max(0.0, watched.due - anyio.current_time())
 
     async def status(self) -> Snapshot:
         """Ask the server how the task is: one `tasks/get`, made again if it does not come through within a minute.
@@ -65,7 +74,7 @@ class TaskHandle:
         with self._noting_the_end():
             return self._note(await self._link.insist(self.id, lambda: get(self.id), within=_PATIENCE))
 
-    async def updates(self) -> AsyncIterator[Snapshot]:
+    async def updates(self) -> AsyncGenerator[Snapshot]:
         """Each state of the task that is seen, from the one it is in to the terminal one, and then the end.
 
         They come by a stream where the server has them and by polls where not, and never go backwards; a state that
@@ -78,6 +87,7 @@ class TaskHandle:
             yield _made_of(self.id, self._settled)
             return
         async with self._watching() as watched:
+            self._watched = watched
             with self._noting_the_end():
                 async for snapshot in watched.news():
                     yield self._note(snapshot)
@@ -85,8 +95,8 @@ class TaskHandle:
     async def answer(self, responses: Mapping[str, BaseModel | Mapping[str, Any]]) -> None:
         """Answer questions by their keys, some or all: an `ElicitResult`, say, or the same as a dictionary.
 
-        On record before it is sent. A question that has its answer keeps it, whoever gave it; none of them is asked
-        by `result` afterwards.
+        On record before it is sent. A question that has its answer keeps it, whoever gave it, and is sent that one if
+        it was not; none of them is asked by `result` afterwards.
 
         Raises:
             AnswerRefused: one of them does not fit its question, and none was taken.
@@ -97,8 +107,8 @@ class TaskHandle:
             return
         fresh: dict[str, object] = {}
         for key, response in responses.items():
-            said = questions.as_sent(response)
-            if self._link.journal.answer(self._record, key, said):
+            said = self._link.journal.recorded(self._record, key, questions.as_sent(response))
+            if said is not None:
                 fresh[key] = said
         if fresh:
             await asking.send(self._link, self._record, self.id, fresh, within=_PATIENCE)
@@ -147,6 +157,7 @@ class TaskHandle:
         last = Snapshot(self.id, "working")
         try:
             async with self._watching() as watched, anyio.create_task_group() as group:
+                self._watched = watched
                 asks = asking.Asking(self._link, self._record, self.id, group)
                 async for snapshot in watched.news():
                     self._known = last = snapshot

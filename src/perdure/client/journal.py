@@ -198,6 +198,13 @@ class Journal:
         with self._transaction() as db:
             return db.execute(sql.ANSWER, (record.number, key, json.dumps(response))).rowcount == 1
 
+    def recorded(self, record: Record, key: str, response: Any) -> Any | None:
+        """`answer`, and which answer is to be sent then: this one, or the one that was there; None if it was sent."""
+        if self.answer(record, key, response):
+            return response
+        row = self._rows(sql.QUESTION, record.number, key)
+        return json.loads(row[0][1]) if row and row[0][0] == "recorded" else None
+
     def sent(self, record: Record, key: str) -> None:
         """The server has it: what was said is erased, that it was said is not."""
         self._write(sql.SENT, record.number, key)

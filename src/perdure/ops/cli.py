@@ -20,13 +20,18 @@ from perdure.wire.models import EXTENSION_VERSION
 
 from . import demo, migrate, operating, options, rekey, work
 from .assembly import assembly_of
-from .discretion import Group
+from .lazily import Lazily
 from .serve import run
 
 __all__ = ["main"]
 
+_CALLING = {
+    name: f".calling.commands:{name}"
+    for name in ("answer", "call", "cancel", "completion", "ls", "resume", "tools", "watch")
+}
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=Lazily, later=_CALLING, within=__package__, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("perdure"), message=f"perdure %(version)s (tasks extension {EXTENSION_VERSION})")
 def main() -> None:
     """Durable MCP Tasks: tool calls that survive crashes, deploys and days of waiting for a person."""

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator, FormatChecker, validators
 from jsonschema import ValidationError as Violation
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-__all__ = ["misfit"]
+__all__ = ["misfit", "violations"]
 
 _LONGEST_FORMATTED: Final = 16_384
 """Characters of a date, an address or a URI."""
@@ -27,8 +27,10 @@ _LONGEST_FORMATTED: Final = 16_384
 class _Violation(Protocol):
     """What is used of jsonschema's errors; its own stubs leave them untyped."""
 
+    absolute_path: Iterable[str | int]
     path: Iterable[str | int]
     validator: str
+    validator_value: object
 
 
 class _Validator(Protocol):
@@ -110,10 +112,14 @@ _TAKEN: Final = {
 """What the plain type of a model takes, by the type or the format that it has in a schema."""
 
 
+def violations(schema: Any, content: object) -> Iterator[_Violation]:
+    """Each rule of `schema` that `content` breaks."""
+    return cast("_Validator", _Judge(schema, format_checker=_FORMATS)).iter_errors(content)
+
+
 def misfit(schema: Any, content: object) -> str | None:
     """Why `content` does not fit `schema`, or None."""
-    validator = cast("_Validator", _Judge(schema, format_checker=_FORMATS))
-    error = next(validator.iter_errors(content), None)
+    error = next(violations(schema, content), None)
     # The message of a schema error quotes the value, and answers belong in no log and no error: only the rule that was
     # broken is named.
     return None if error is None else f"{'.'.join(['content', *map(str, error.path)])}: violates {error.validator!r}"

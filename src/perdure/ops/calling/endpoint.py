@@ -1,0 +1,224 @@
+"""Servers as a command line names them, a URL or a command, and sessions with them.
+
+A token comes from the environment or a file, and goes only where nobody on the way can read it: over https, or to this
+machine. It is never an argument, which every user of the machine can see, and never shown.
+
+In the journal a server that is a command has the folder in it that the command was given in, since `python server.py`
+means nothing elsewhere: who resumes its task starts the same one.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, TextIO
+from urllib.parse import urlsplit
+
+from mcp.client import Client
+from mcp.client.session import ElicitationFnT
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from perdure.client import HTTP, Journal, Tasks
+
+from . import text
+from .typed import Unfit
+
+__all__ = ["TOKEN", "TOKEN_FILE", "Access", "Endpoint", "Page", "Program", "ServerLog", "connected", "named", "page"]
+
+TOKEN: Final = "PERDURE_TOKEN"  # noqa: S105 - a name
+TOKEN_FILE: Final = "PERDURE_TOKEN_FILE"  # noqa: S105 - a name
+_STDIO: Final = "stdio:"
+_LAST_LINES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A server over HTTP."""
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        """In the journal: as `perdure.client.server_of` has it."""
+        return self.url.partition("#")[0]
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return self.url
+
+    @property
+    def origin(self) -> str:
+        """Who a token is for."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A server that is started, and spoken to over its standard input and output."""
+
+    command: tuple[str, ...]
+    folder: str
+
+    @property
+    def name(self) -> str:
+        """In the journal."""
+        return f"{_STDIO}{shlex.join([self.folder, *self.command])}"
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return f"{shlex.join(self.command)} (in {self.folder})"
+
+
+Endpoint = Page | Program
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What opens a server. `over_http`: the token may go to another machine in plain sight."""
+
+    token: str | None = field(default=None, repr=False)
+    over_http: bool = False
+
+    @classmethod
+    def found(cls, file: str | None, *, over_http: bool) -> Access:
+        """From the file, or else from the environment.
+
+        Raises:
+            Unfit: what there is can't be a token.
+        """
+        name = file or os.environ.get(TOKEN_FILE)
+        if not name:
+            return cls(_token(os.environ.get(TOKEN, ""), TOKEN), over_http)
+        try:
+            return cls(_token(Path(name).read_text("ascii"), name), over_http)
+        except OSError as error:
+            raise Unfit(f"the token file {name} can't be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise Unfit(f"{name} holds no token: it is not ASCII") from None
+
+    def headers(self, server: Page) -> dict[str, str]:
+        """What goes along with each request.
+
+        Raises:
+            Unfit: the token would be there for everybody to read.
+        """
+        if self.token is None:
+            return {}
+        parts = urlsplit(server.url)
+        if parts.scheme != "https" and not self.over_http and not _is_loopback(parts.hostname or ""):
+            raise Unfit(
+                f"the token would go to {parts.hostname} over plain http, where others can read it: "
+                f"use https, say --token-over-http, or unset {TOKEN}"
+            )
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+def _token(said: str, where: str) -> str | None:
+    token = said.strip()
+    if any(not "!" <= each <= "~" for each in token):
+        raise Unfit(f"{where} holds no token: one line without spaces is wanted")
+    return token or None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def page(url: str) -> Page:
+    """The server at a URL.
+
+    Raises:
+        Unfit: it is no URL of a server.
+    """
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+        parts = urlsplit("")
+    if not known or text.line(url) != url:
+        raise Unfit(f"{text.line(url)} is no URL of a server: http://… or https://…")
+    if parts.username is not None or parts.password is not None:
+        raise Unfit(f"a URL is there for all to see: put the secret into {TOKEN} or a token file")
+    return Page(url)
+
+
+def named(name: str) -> Endpoint:
+    """The server that the journal calls so.
+
+    Raises:
+        Unfit: it is of another program's making.
+    """
+    if not name.startswith(_STDIO):
+        return page(name)
+    try:
+        folder, *command = shlex.split(name.removeprefix(_STDIO))
+    except ValueError:
+        folder, command = "", []
+    if not command or not folder.startswith("/"):
+        raise Unfit(f"the journal's server {text.line(name)} can't be started from here")
+    return Program(tuple(command), folder)
+
+
+class ServerLog:
+    """What a server that was started writes to its standard error. It is nobody's to paint a terminal with."""
+
+    def __init__(self) -> None:
+        self.file: TextIO = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open
+
+    def closed(self) -> tuple[str, ...]:
+        """The end of it, fit to be shown. It is gone then; a second time there is nothing."""
+        if self.file.closed:
+            return ()
+        with self.file:
+            self.file.seek(0)
+            return tuple(text.line(each) for each in self.file.readlines()[-_LAST_LINES:])
+
+
+@asynccontextmanager
+async def connected(
+    server: Endpoint, journal: Journal, access: Access, ask: ElicitationFnT, log: ServerLog
+) -> AsyncGenerator[tuple[Client, Tasks]]:
+    """A session with the server, and the tasks of it.
+
+    Raises:
+        Unfit: the server must not be given the token.
+        Exception: whatever the SDK makes of a server that can't be reached.
+    """
+    tasks = Tasks(journal, server=server.name)
+    if isinstance(server, Page):
+        _spare_the_proxy(server)
+        transport = HTTP(server.url, headers=access.headers(server))
+    else:
+        transport = stdio_client(_parameters(server), errlog=log.file)
+    async with Client(transport, extensions=[tasks], elicitation_callback=ask) as client:
+        yield client, tasks
+
+
+def _spare_the_proxy(server: Page) -> None:
+    """What stays on this machine goes through no proxy, which would see the token, and has another machine in mind."""
+    host = urlsplit(server.url).hostname or ""
+    if _is_loopback(host):
+        spared = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+        os.environ["no_proxy"] = f"{spared},{host}" if spared else host
+
+
+def _parameters(server: Program) -> StdioServerParameters:
+    """The command sees what a command that is typed sees, but for tokens, which are for servers over HTTP."""
+    command, *arguments = server.command
+    environment = {name: value for name, value in os.environ.items() if name not in {TOKEN, TOKEN_FILE}}
+    return StdioServerParameters(command=command, args=arguments, env=environment, cwd=server.folder)

@@ -1,0 +1,155 @@
+"""What a command came to, as an exit code, as words and as JSON.
+
+The codes are a promise to scripts. What the client raises becomes one of them here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ErrorData,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from perdure.client import (
+    ClientError,
+    InputDeclined,
+    TaskCancelled,
+    TaskError,
+    TaskExpired,
+    TaskFailed,
+    TaskLost,
+    TaskTimedOut,
+    Unsure,
+)
+
+from . import text
+from .typed import Unfit
+
+__all__ = ["Code", "Outcome", "of_error", "of_result", "spoken", "worst"]
+
+
+class Code(enum.IntEnum):
+    """How a command ends."""
+
+    DONE = 0
+    """There is a result, or what was asked for was done."""
+    FAILED = 1
+    """The tool reported an error, its task failed, or the server refused the call."""
+    USAGE = 2
+    """The command line is wrong; nothing was sent."""
+    CANCELLED = 3
+    """The task was cancelled."""
+    RUNNING = 4
+    """The task goes on: detached, timed out, or waiting for an answer."""
+    UNKNOWN = 5
+    """The server can't be reached, or no longer knows the task, or nobody knows whether the call happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one call or task. `status`: as of a task, or `running`, `lost`, `unsure`, `unavailable`, `refused`.
+
+    `words`: what there is to say beside the result. `id`: by which it is resumed; None if there is nothing to resume.
+    """
+
+    code: Code
+    status: str
+    words: str = ""
+    id: str | None = None
+    is_task: bool = True
+    tool: str = ""
+    result: CallToolResult | None = None
+    error: dict[str, Any] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        found: dict[str, Any] = {"task": self.id if self.is_task else None, "tool": self.tool, "status": self.status}
+        if self.result is not None:
+            found["result"] = self.result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        if self.error is not None:
+            found["error"] = self.error
+        elif self.words:
+            found["message"] = self.words
+        if not self.is_task and self.id is not None:
+            found["key"] = self.id
+        return found
+
+
+def of_result(result: CallToolResult, *, id: str | None, tool: str, is_task: bool) -> Outcome:
+    """A call that has its result. A tool that reports an error is no success."""
+    code = Code.FAILED if result.is_error else Code.DONE
+    return Outcome(code, "completed", id=id if is_task else None, is_task=is_task, tool=tool, result=result)
+
+
+def of_error(error: BaseException, *, id: str | None, tool: str) -> Outcome | None:
+    """What an error means; None if it is no error of a call, but one of ours."""
+    task = (error.task_id if isinstance(error, TaskError) else "") or id
+
+    def made(code: Code, status: str, said: ErrorData | None = None) -> Outcome:
+        plain = None if said is None else said.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return Outcome(code, status, str(error), id=task, tool=tool, error=plain)
+
+    match error:
+        case TaskFailed(error=said):
+            return made(Code.FAILED, "failed", said)
+        case TaskCancelled():
+            return made(Code.CANCELLED, "cancelled")
+        case TaskTimedOut():
+            return replace(made(Code.RUNNING, "running"), words="There is no result yet; the task goes on")
+        case TaskExpired() | TaskLost():
+            return made(Code.UNKNOWN, "lost")
+        case Unsure(key=key):
+            return Outcome(Code.UNKNOWN, "unsure", str(error), id=key, is_task=False, tool=tool)
+        case InputDeclined(error=said):
+            return Outcome(Code.FAILED, "refused", said.message, tool=tool)
+        case ClientError():
+            return made(Code.UNKNOWN, "unavailable")
+        case MCPError(error=said):
+            return replace(
+                made(Code.FAILED, "refused", said), words=f"The server refused: {said.message} ({said.code})"
+            )
+        case _:
+            return None
+
+
+def worst(outcomes: list[Outcome]) -> Code:
+    """The code of several: the first that is not 0, in their order."""
+    return next((each.code for each in outcomes if each.code), Code.DONE)
+
+
+def spoken(result: CallToolResult) -> Iterator[str]:
+    """A result as a person reads it: its texts, and the rest by name; its structure, if there is nothing else."""
+    for content in result.content:
+        yield _spoken(content)
+    if not result.content and result.structured_content is not None:
+        yield text.document(result.structured_content)
+
+
+def _spoken(content: ContentBlock) -> str:
+    match content:
+        case TextContent(text=said):
+            return text.block(said)
+        case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):
+            return f"[{text.line(kind)}, {len(data) * 3 // 4} bytes; --json has it]"
+        case ResourceLink(uri=uri, name=name):
+            return f"{text.line(name)}: {text.line(str(uri))}"
+        case EmbeddedResource(resource=TextResourceContents(text=said)):
+            return text.block(said)
+        case EmbeddedResource(resource=BlobResourceContents(uri=uri)):
+            return f"[{text.line(str(uri))}; --json has it]"
+        case _:
+            raise Unfit(f"unknown content: {type(content).__name__}")

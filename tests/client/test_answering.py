@@ -1,0 +1,22 @@
+"""What `answer` does about an answer that is on record already."""
+
+from contextlib import aclosing
+
+from perdure.client import Tasks
+from tests.client.support import YES, connected, text
+from tests.wire.support import Stage
+
+
+async def test_an_answer_that_was_recorded_and_never_sent_is_sent(scene: Stage) -> None:
+    """As after a crash between the two: the first answer counts, and the task must not wait for it."""
+    tasks = Tasks()
+    async with connected(scene.client.url, tasks, lambda *_: None) as client:
+        handle = await tasks.start(client, "ask")
+        async with aclosing(handle.updates()) as updates:
+            async for snapshot in updates:
+                if snapshot.questions:
+                    break
+        (record,) = tasks.journal.records()
+        assert tasks.journal.answer(record, "form", {"action": "decline"})
+        await handle.answer({"form": YES})
+        assert text(await handle.result(30, ask=False)) == "decline None"

@@ -1,0 +1,203 @@
+"""A program on a terminal of its own, and what a person would see on it.
+
+The program is the leader of a session on a pseudo-terminal, so that Ctrl-C reaches it as it does at a desk: as a
+character that the terminal turns into a signal. What it writes goes through a reader of the few commands that ours
+uses; any other one is an error, since that is what a hostile server would be after.
+"""
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import sys
+import termios
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from tests.support import PATIENCE, eventually
+from tests.wire.support import ROOT
+
+PERDURE = (sys.executable, "-c", "from perdure.ops.cli import main; main(prog_name='perdure')")
+CTRL_C, CTRL_D = "\x03", "\x04"
+_COMMAND = re.compile(r"\x1b\[(\d*(?:;\d+)*)([A-Za-z])")
+
+
+class Screen:
+    """What is written, as lines. `colours`: the commands for colours that came by."""
+
+    def __init__(self) -> None:
+        self.lines = [""]
+        self.colours: list[str] = []
+        self._row = 0
+        self._column = 0
+
+    def write(self, text: str) -> None:
+        place = 0
+        while place < len(text):
+            found = _COMMAND.match(text, place)
+            if found:
+                self._command(found[1], found[2])
+                place = found.end()
+            else:
+                self._put(text[place])
+                place += 1
+
+    def _command(self, number: str, letter: str) -> None:
+        if letter == "m":
+            self.colours.append(number)
+        elif letter == "A":
+            self._row = max(0, self._row - int(number or 1))
+        elif (number, letter) == ("2", "K"):
+            self.lines[self._row] = ""
+        else:
+            raise AssertionError(f"nobody here writes \\e[{number}{letter}")
+
+    def _put(self, each: str) -> None:
+        if each == "\r":
+            self._column = 0
+        elif each == "\n":
+            self._row += 1
+            if self._row == len(self.lines):
+                self.lines.append("")
+        elif each == "\b":
+            self._column -= 1
+        else:
+            assert each.isprintable() or each == "\t", f"{each!r} reached the terminal"
+            line = self.lines[self._row].ljust(self._column)
+            self.lines[self._row] = line[: self._column] + each + line[self._column + 1 :]
+            self._column += 1
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+class Terminal:
+    """Made by `at_a_terminal`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, master: int) -> None:
+        self.process = process
+        self.screen = Screen()
+        self._master = master
+        self._rest = b""
+        self._failed: AssertionError | None = None
+        asyncio.get_running_loop().add_reader(master, self._read)
+
+    def _read(self) -> None:
+        try:
+            read = os.read(self._master, 65536)
+        except OSError:
+            read = b""
+        if not read:
+            asyncio.get_running_loop().remove_reader(self._master)
+            return
+        whole = self._rest + read
+        # A character, and a command, may come in two pieces.
+        cut = (
+            max(whole.rfind(b"\x1b"), 0) if not _COMMAND.search(whole[whole.rfind(b"\x1b") :].decode("latin-1")) else 0
+        )
+        whole, self._rest = (whole[:cut], whole[cut:]) if cut else (whole, b"")
+        try:
+            self.screen.write(whole.decode())
+        except UnicodeDecodeError:
+            self._rest = whole + self._rest
+        except AssertionError as error:
+            self._failed = error
+
+    @property
+    def text(self) -> str:
+        if self._failed is not None:
+            raise self._failed
+        return self.screen.text
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    async def until(self, text: str) -> None:
+        """Wait until `text` is on the screen."""
+        try:
+            await eventually(lambda: text in self.text, text)
+        except AssertionError:
+            raise AssertionError(f"{text!r} is not on the screen:\n{self.text}") from None
+
+    async def answers(self, prompt: str, *typed: str) -> None:
+        """Once there is a prompt, type a line."""
+        for each in typed:
+            await self.until(prompt)
+            self.type(f"{each}\n")
+
+    async def ends(self, code: int = 0) -> str:
+        """The whole screen, once the program has ended with that status."""
+        async with asyncio.timeout(PATIENCE):
+            status = await self.process.wait()
+        assert status == code, self.text
+        await eventually(self._is_drained, "all was read")
+        return self.text
+
+    def _is_drained(self) -> bool:
+        return not asyncio.get_running_loop().remove_reader(self._master)
+
+    def kill(self, how: signal.Signals) -> None:
+        os.kill(self.process.pid, how)
+
+
+@asynccontextmanager
+async def at_a_terminal(
+    *command: str | Path, env: Mapping[str, str] | None = None, columns: int = 120, cwd: Path = ROOT
+) -> AsyncGenerator[Terminal]:
+    """The program; it is killed at the end, unless it has ended."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+
+    def own_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=own_terminal,
+        cwd=cwd,
+        env={**_surroundings(), "TERM": "xterm", **(env or {})},
+    )
+    os.close(slave)
+    terminal = Terminal(process, master)
+    try:
+        yield terminal
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        asyncio.get_running_loop().remove_reader(master)
+        with suppress(OSError):
+            os.close(master)
+
+
+def _surroundings() -> dict[str, str]:
+    """This process's environment without what decides how our programs look and where they go."""
+    left_out = ("PERDURE_", "NO_COLOR", "XDG_STATE_HOME")
+    return {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+
+
+async def piped(
+    *command: str | Path, env: Mapping[str, str] | None = None, code: int = 0, input: str = "", cwd: Path = ROOT
+) -> tuple[str, str]:
+    """A program without a terminal: what it printed, and what it said beside that."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=cwd,
+        env={**_surroundings(), **(env or {})},
+    )
+    async with asyncio.timeout(PATIENCE):
+        output, errors = await process.communicate(input.encode())
+    assert process.returncode == code, (output, errors)
+    return output.decode(), errors.decode()

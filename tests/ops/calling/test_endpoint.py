@@ -1,0 +1,156 @@
+"""Servers, tokens and the journal: which is which, and where a secret may go."""
+
+import stat
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from perdure.client import Journal
+from perdure.ops.calling import book
+from perdure.ops.calling.endpoint import TOKEN, TOKEN_FILE, Access, Page, Program, named, page
+from perdure.ops.calling.typed import Unfit
+from perdure.ops.cli import main
+
+HERE = Page("http://127.0.0.1:8000/mcp")
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (TOKEN, TOKEN_FILE, book.JOURNAL):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a.example/mcp", "http://localhost:1/mcp", "http://127.8.8.8/mcp", "http://[::1]:8000/mcp"]
+)
+def test_a_token_goes_over_https_and_to_this_machine(url: str) -> None:
+    assert Access("secret").headers(page(url)) == {"Authorization": "Bearer secret"}
+
+
+@pytest.mark.parametrize("url", ["http://a.example/mcp", "http://127.0.0.1.example/mcp", "http://10.0.0.1/mcp"])
+def test_a_token_goes_nowhere_else_unless_told(url: str) -> None:
+    with pytest.raises(Unfit, match="plain http") as error:
+        Access("secret").headers(page(url))
+    assert "secret" not in str(error.value)
+    assert Access("secret", over_http=True).headers(page(url)) == {"Authorization": "Bearer secret"}
+    assert Access(None).headers(page(url)) == {}
+
+
+def test_a_token_is_in_a_file_or_the_environment_and_never_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("of-the-file\n")
+    monkeypatch.setenv(TOKEN, "of-the-environment")
+    assert Access.found(None, over_http=False).headers(HERE) == {"Authorization": "Bearer of-the-environment"}
+    assert Access.found(str(file), over_http=False).headers(HERE) == {"Authorization": "Bearer of-the-file"}
+    monkeypatch.setenv(TOKEN_FILE, str(file))
+    found = Access.found(None, over_http=False)
+    assert found.token == "of-the-file"
+    assert "of-the-file" not in repr(found)
+
+
+@pytest.mark.parametrize("said", ["two words", "two\nlines", "a\x1bb", "ü"])
+def test_what_can_be_no_token_is_refused_without_showing_it(said: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(said)
+    with pytest.raises(Unfit) as error:
+        Access.found(str(file), over_http=False)
+    assert said not in str(error.value)
+    with pytest.raises(Unfit, match="can't be read"):
+        Access.found(str(tmp_path / "none"), over_http=False)
+
+
+@pytest.mark.parametrize(
+    "url", ["a.example/mcp", "ftp://a/mcp", "http://", "http://[", "http://a\x1b[2J/", "http://a:x/"]
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(Unfit, match="is no URL of a server"):
+        page(url)
+
+
+def test_a_url_with_a_secret_in_it_is_refused() -> None:
+    with pytest.raises(Unfit) as error:
+        page("https://ada:secret@a.example/mcp")
+    assert "secret@" not in str(error.value)
+
+
+def test_a_server_is_found_again_by_its_name() -> None:
+    program = Program(("python", "my server.py", "--x=$y"), "/home/ada/my project")
+    assert named(program.name) == program
+    assert named(HERE.name) == HERE
+    for name in ("stdio:", "stdio:python server.py", "stdio:'", "name:wire"):
+        with pytest.raises(Unfit):
+            named(name)
+
+
+def test_the_journal_is_the_users_own(tmp_path: Path) -> None:
+    book.opened(None).close()
+    file = tmp_path / "state" / "perdure" / "handles.db"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    with pytest.raises(Unfit, match="there is no folder"):
+        book.opened(str(tmp_path / "nowhere" / "j.db"))
+
+
+def test_the_beginning_of_an_id_is_enough_if_only_one_has_it() -> None:
+    journal = Journal()
+    for server, task in (("http://a/", "tsk_abc"), ("http://a/", "tsk_abd"), ("http://b/", "tsk_x")):
+        journal.adopt(server, "tool", task)
+    unsure, _ = journal.intend("http://a/", "tool", "my-key", {})
+    records = journal.records()
+    assert book.find(records, "tsk_abc").task_id == "tsk_abc"
+    assert book.find(records, "tsk_x").server == "http://b/"
+    assert book.find(records, "my").key == "my-key"
+    assert book.newest_open(records) == unsure
+    for wanted, reason in (("tsk_ab", "may be tsk_abc at http://a/, tsk_abd"), ("", "knows no"), ("y", "knows no")):
+        with pytest.raises(Unfit, match=reason):
+            book.find(records, wanted)
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("call tool a=1", "Say which server: URL first, or -- COMMAND last."),
+        ("call http://127.0.0.1:1/mcp tool -- python", "Say which server once"),
+        ("call tool --", "After -- comes the command"),
+        ("call ftp://a/mcp tool", "is no URL of a server"),
+        ("call http://a.example/mcp tool --timeout soon", "'soon' is no duration"),
+        ("call http://a.example/mcp tool --arguments /no/such", "/no/such can't be read"),
+        ("answer tsk_1 a=1 --decline", "Say fields or --decline, not both."),
+        ("resume", "the journal has no task that is open"),
+        ("watch", "the journal has no task that is open"),
+        ("resume tsk_1", "the journal knows no task 'tsk_1'"),
+        ("cancel tsk_1 --server nowhere", "is no URL of a server"),
+        ("tools http://a.example/mcp more", "There is more than a server: more"),
+        ("ls --journal /no/such/folder/j.db", "there is no folder /no/such/folder"),
+    ],
+)
+def test_what_can_not_be_meant_is_a_usage_error(words: str, reason: str) -> None:
+    done = CliRunner().invoke(main, words.split())
+    assert done.exit_code == 2, done.output
+    assert reason in done.output
+
+
+def test_a_token_for_several_servers_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = book.opened(None)
+    journal.adopt("http://127.0.0.1:1/mcp", "tool", "tsk_a")
+    journal.adopt("http://127.0.0.1:2/mcp", "tool", "tsk_b")
+    journal.close()
+    monkeypatch.setenv(TOKEN, "secret")
+    done = CliRunner().invoke(main, ["watch"])
+    assert done.exit_code == 2
+    assert "one token must not go to several servers" in done.output
+
+
+def test_every_command_says_what_it_does() -> None:
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0
+        assert command.get_short_help_str()
