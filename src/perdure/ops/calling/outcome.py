@@ -112,8 +112,8 @@ def of_error(error: BaseException, *, id: str | None, tool: str) -> Outcome | No
             return replace(made(Code.RUNNING, "running"), words="There is no result yet; the task goes on")
         case TaskExpired() | TaskLost():
             return made(Code.UNKNOWN, "lost")
-        case Unsure(key=key):
-            return Outcome(Code.UNKNOWN, "unsure", str(error), id=key, is_task=False, tool=tool)
+        case Unsure(record=record):
+            return Outcome(Code.UNKNOWN, "unsure", str(error), id=record.key, is_task=False, tool=tool)
         case InputDeclined(error=said):
             return Outcome(Code.FAILED, "refused", said.message, tool=tool)
         case ClientError():
