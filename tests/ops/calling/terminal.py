@@ -15,7 +15,7 @@ import struct
 import sys
 import termios
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.support import PATIENCE, eventually
@@ -139,7 +139,17 @@ class Terminal:
         return self.text
 
     def _is_drained(self) -> bool:
-        return not asyncio.get_running_loop().remove_reader(self._master)
+        return self._master < 0 or not asyncio.get_running_loop().remove_reader(self._master)
+
+    def hang_up(self) -> None:
+        """Close the terminal, as its window is closed."""
+        asyncio.get_running_loop().remove_reader(self._master)
+        os.close(self._master)
+        self._master = -1
+
+    def close(self) -> None:
+        if self._master >= 0:
+            self.hang_up()
 
     def kill(self, how: signal.Signals) -> None:
         os.kill(self.process.pid, how)
@@ -174,9 +184,7 @@ async def at_a_terminal(
         if process.returncode is None:
             process.kill()
             await process.wait()
-        asyncio.get_running_loop().remove_reader(master)
-        with suppress(OSError):
-            os.close(master)
+        terminal.close()
 
 
 def _surroundings() -> dict[str, str]:

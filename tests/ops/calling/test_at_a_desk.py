@@ -136,6 +136,7 @@ async def test_the_live_line_tells_of_the_next_poll(desk: Desk, tools: Tools, sp
         await terminal.ends()
 
 
+@pytest.mark.slow
 async def test_ctrl_c_leaves_the_task_alone_and_says_how_to_come_back(desk: Desk, tools: Tools, tmp_path: Path) -> None:
     async with desk("call", "URL", "gated") as terminal:
         await asyncio.wait_for(tools.entered.wait(), 30)
@@ -183,6 +184,16 @@ async def test_a_signal_leaves_the_task_alone_and_ends_at_once(desk: Desk, tools
         assert "Detached." in await terminal.ends(4)
     assert tools.ended == []
     tools.gate.set()
+
+
+async def test_a_terminal_that_is_closed_answers_no_question(desk: Desk) -> None:
+    async with desk("call", "URL", "ask") as terminal:
+        await terminal.until("Ok (yes or no): ")
+        terminal.hang_up()
+        await terminal.ends(4)
+    async with desk("resume") as terminal:
+        await terminal.answers("Ok (yes or no): ", "yes")
+        assert (await terminal.ends()).endswith("accept True\n")
 
 
 async def test_a_call_that_was_killed_is_resumed_and_not_made_again(desk: Desk, tools: Tools) -> None:
@@ -244,6 +255,7 @@ async def test_a_question_is_answered_at_another_terminal(scene: Stage, desk: De
     assert await run(tmp_path, "resume", task) == "accept True\n"
 
 
+@pytest.mark.slow
 async def test_several_are_watched_at_once(scene: Stage, desk: Desk, tools: Tools, tmp_path: Path) -> None:
     ids = [(await run(tmp_path, "call", scene.client.url, "gated", "--detach")).strip() for _ in range(2)]
     async with desk("watch") as terminal:

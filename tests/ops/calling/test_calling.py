@@ -99,6 +99,7 @@ async def test_json_is_one_document(shell: Shell) -> None:
     assert found["result"]["structuredContent"] == {"size": "large", "pages": 7}
 
 
+@pytest.mark.slow
 async def test_what_does_not_fit_is_told_and_nothing_is_called(shell: Shell, tools: Tools) -> None:
     for words, reason in (
         (["hello", "nome=Ada"], "nome: the tool has no such argument; did you mean name?"),
@@ -125,6 +126,7 @@ async def test_what_failed_exits_with_1(shell: Shell) -> None:
     assert (found["status"], found["result"]["isError"]) == ("completed", True)
 
 
+@pytest.mark.slow
 async def test_a_servers_text_is_text_in_every_place(shell: Shell) -> None:
     """`Shell` looks for the character that begins commands."""
     _, errors = await shell.call("evil", "--questions", "leave", code=4)
@@ -139,6 +141,7 @@ async def test_a_servers_text_is_text_in_every_place(shell: Shell) -> None:
     assert "owned" in errors
 
 
+@pytest.mark.slow
 async def test_a_task_is_left_listed_watched_and_resumed(shell: Shell, tools: Tools) -> None:
     task = await shell.detached("gated")
     assert task.startswith("tsk_")
@@ -173,6 +176,7 @@ async def test_one_key_is_one_call(shell: Shell, tools: Tools) -> None:
     tools.gate.set()
 
 
+@pytest.mark.slow
 async def test_a_question_is_told_with_how_to_answer_it_and_waited_for(shell: Shell) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(shell.call("ask", "--idempotency-key", "mine"))
@@ -203,6 +207,7 @@ def tasks_of(shell: Shell) -> list[tuple[str, str]]:
         return connection.execute("SELECT id, status FROM task").fetchall()
 
 
+@pytest.mark.slow
 async def test_a_script_may_leave_at_a_question(shell: Shell) -> None:
     found = await shell.document("call", shell.scene.client.url, "ask_two", "--questions", "leave", code=4)
     assert found["message"] == "The task waits for an answer"

@@ -125,12 +125,18 @@ class Keyboard:
         """The next line without its end; None at the end of the input (Ctrl-D)."""
         while b"\n" not in self._rest:
             await anyio.wait_readable(self._descriptor)
-            try:
-                read = os.read(self._descriptor, 4096)
-            except OSError:
-                return None
+            read = self._read()
+            if not read and not os.isatty(self._descriptor):
+                # The terminal is gone, which nobody typed: it must not close the question. A signal comes, or none.
+                await anyio.sleep_forever()
             if not read:
                 return None
             self._rest += read
         found, _, self._rest = self._rest.partition(b"\n")
         return found.decode("utf-8", "replace")
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._descriptor, 4096)
+        except OSError:
+            return b""
