@@ -3,7 +3,7 @@
 from contextlib import aclosing
 
 from perdure.client import Tasks
-from tests.client.support import YES, connected, text
+from tests.client.support import ADA, YES, Person, connected, text
 from tests.wire.support import Stage
 
 
@@ -20,3 +20,26 @@ async def test_an_answer_that_was_recorded_and_never_sent_is_sent(scene: Stage) 
         assert tasks.journal.answer(record, "form", {"action": "decline"})
         await handle.answer({"form": YES})
         assert text(await handle.result(30, ask=False)) == "decline None"
+
+
+async def test_an_answer_to_what_is_not_asked_yet_is_dropped_and_the_question_is_asked(scene: Stage) -> None:
+    tasks, person = Tasks(), Person()
+    async with connected(scene.client.url, tasks, person) as client:
+        handle = await tasks.start(client, "ask_twice")
+        assert await handle.answer({"entry": ADA}) == frozenset()
+        await handle.result(30)
+    assert person.asked == ["All right?", "Who?"]
+
+
+async def test_answers_to_open_questions_say_which_those_were(scene: Stage) -> None:
+    tasks = Tasks()
+    async with connected(scene.client.url, tasks, lambda *_: None) as client:
+        handle = await tasks.start(client, "ask_two")
+        async with aclosing(handle.updates()) as updates:
+            async for snapshot in updates:
+                if snapshot.questions:
+                    break
+        assert await handle.answer({"form": YES, "nothing": YES}) == {"form"}
+        assert await handle.answer({"form": YES}) == frozenset()
+        assert await handle.answer({"entry": ADA}) == {"entry"}
+        await handle.result(30, ask=False)

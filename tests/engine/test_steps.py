@@ -200,7 +200,7 @@ async def test_a_journal_that_is_full_takes_no_more_and_keeps_what_it_has(store:
     await stage.run()
     await answer(store, stage.task, name="Ada")
     over = await stage.run()
-    assert over.result == done("The journal of a task has at most 2 entries, and this one is full").result
+    assert over.result == done("The journal of a task has at most 2 entries (entries), and this one is full").result
     assert len(await stage.entries()) == 2
 
 

@@ -424,7 +424,7 @@ async def negative(task: TaskContext) -> None:
             "The result of the step 'save' takes 1002 bytes as JSON, and 500 is the limit (step_result)",
         ),
         (long_name, LimitExceeded, f"The name '{'x' * 40}'… has 201 characters, and 200 is the limit (step_name)"),
-        (bad_name, NotStorable, "The value can't be stored as JSON"),
+        (bad_name, NotStorable, r"The name '\ud800' can't be stored: "),
         (too_many, LimitExceeded, "The journal of a task has at most 3 entries"),
         (no_time, ValueError, "timeout: '-1s' is no duration"),
         (negative, ValueError, "sleep: '-1s' is no duration"),

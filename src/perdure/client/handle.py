@@ -92,26 +92,30 @@ class TaskHandle:
                 async for snapshot in watched.news():
                     yield self._note(snapshot)
 
-    async def answer(self, responses: Mapping[str, BaseModel | Mapping[str, Any]]) -> None:
+    async def answer(self, responses: Mapping[str, BaseModel | Mapping[str, Any]]) -> frozenset[str]:
         """Answer questions by their keys, some or all: an `ElicitResult`, say, or the same as a dictionary.
 
-        On record before it is sent. A question that has its answer keeps it, whoever gave it, and is sent that one if
-        it was not; none of them is asked by `result` afterwards.
+        The server is asked first which are open. An answer to any other key is dropped, as the server would, and is not
+        on record: should that question be asked later, it is asked. The others are on record before they are sent. A
+        question that has its answer keeps it, whoever gave it; none of them is asked by `result` afterwards.
+
+        Returns:
+            The keys that are open no more.
 
         Raises:
             AnswerRefused: one of them does not fit its question, and none was taken.
             TaskLost, TaskExpired: the task is no more.
-            Unavailable: they did not come through within a minute. They are on record: the next wait sends them.
+            Unavailable: they did not come through within a minute. If they were on record, the next wait sends them.
         """
-        if self._settled is not None:
-            return
+        asked = (await self.status()).questions.keys() & responses.keys()
         fresh: dict[str, object] = {}
-        for key, response in responses.items():
-            said = self._link.journal.recorded(self._record, key, questions.as_sent(response))
+        for key in asked:
+            said = self._link.journal.recorded(self._record, key, questions.as_sent(responses[key]))
             if said is not None:
                 fresh[key] = said
         if fresh:
             await asking.send(self._link, self._record, self.id, fresh, within=_PATIENCE)
+        return frozenset(asked)
 
     async def cancel(self) -> None:
         """Ask the task to stop; returns before it does. A task that is over stays as it is.

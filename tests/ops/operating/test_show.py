@@ -97,7 +97,7 @@ def test_a_task_that_is_over_has_no_run(url: str) -> None:
         lifecycle.exhausted(3).error,
         Failure(INTERNAL_ERROR, str(JournalMismatch("3", "has step 'a'", "ended without coming there"))),
         Failure(INTERNAL_ERROR, str(InputKeyReused("name"))),
-        Failure(INTERNAL_ERROR, "The journal of a task has at most 10000 entries, and this one is full"),
+        Failure(INTERNAL_ERROR, "The journal of a task has at most 10000 entries (entries), and this one is full"),
         Failure(INTERNAL_ERROR, "Internal error"),
     ],
     ids=["exhausted", "journal mismatch", "key reused", "journal full", "internal error"],

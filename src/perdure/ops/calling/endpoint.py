@@ -151,7 +151,7 @@ def page(url: str) -> Page:
         known = False
         parts = urlsplit("")
     if not known or text.line(url) != url:
-        raise Unfit(f"{text.line(url)} is no URL of a server: http://… or https://…")
+        raise Unfit(f"That is no URL of a server, which is that of a web page, http or https: {text.line(url)}")
     if parts.username is not None or parts.password is not None:
         raise Unfit(f"a URL is there for all to see: put the secret into {TOKEN} or a token file")
     return Page(url)

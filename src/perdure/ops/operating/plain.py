@@ -28,7 +28,7 @@ _OURS: Final = re.compile(
     r"|The worker that ran the task died or went silent \d+ times; giving up"
     r"|The tool's code does not agree with the task's journal: at place .+"
     r"|The input key .+ was already used by this task for a different question\..+"
-    r"|The journal of a task has at most \d+ entries, and this one is full"
+    r"|The journal of a task has at most \d+ entries \(entries\), and this one is full"
     r"|The value can't be stored as JSON: \w+"
     r"|The tool came to .+ in an asyncio task of its own\..+"
     r"|The step .+ uses \w+: a step is replayed as a whole, so no durable verb can be in it",
