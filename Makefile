@@ -25,15 +25,19 @@ setup: $(VENV)/.dev ## .venv with everything for development
 demo: $(VENV)/.runtime ## a task that outlives a kill -9, in under a minute
 	@$(BIN)/perdure demo
 
-# A part of the suite (ARGS) does not reach every branch, so only the whole of it is asked to.
+# Tracing doubles what a test takes, and most of that is the SDK's code. So only those are traced that come by every branch.
+TRACED := tests/domain tests/store tests/engine tests/tools tests/testing tests/ops/test_migrate.py
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal
+
 test: $(VENV)/.dev ## the whole suite on three processes, demanding every branch of domain, store and engine
 	@.ci/services
 	@mkdir -p build/coverage
-	$(BIN)/pytest -n 3 --dist worksteal $(or $(ARGS),$(COVERAGE))
+	$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(TRACED) $(COVERAGE))
+	$(if $(ARGS),,$(PYTEST) $(TRACED:%=--ignore=%))
 
-coverage: $(VENV)/.dev ## the same, and a page per module in build/coverage/html that shows the branches
+coverage: $(VENV)/.dev ## the branches of domain, store and engine, with a page per module in build/coverage/html
 	@mkdir -p build/coverage
-	$(BIN)/pytest -n 2 $(COVERAGE) --cov-report=html $(ARGS)
+	$(PYTEST) $(TRACED) $(COVERAGE) --cov-report=html
 
 lint: $(VENV)/.dev ## ruff, pyright, import contracts
 	$(BIN)/ruff check .
@@ -45,7 +49,7 @@ format: $(VENV)/.dev ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-conformance: $(VENV)/.dev ## the official MCP conformance suite against examples/conformance_server.py
+conformance: $(VENV)/.dev ## the official MCP conformance suite, on examples/conformance_server.py and on our client
 	$(BIN)/python -m tests.conformance.run $(ARGS)
 
 docs: $(VENV)/.dev ## the documentation, strictly, into build/site

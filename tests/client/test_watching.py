@@ -65,11 +65,14 @@ async def test_a_hundred_tasks_are_listened_to_by_one_stream_and_not_polled(tmp_
     async with watched(tmp_path, tools, spy, tasks, concurrency=200) as (_, client):
         handles = await started(client, tasks, 100)
         async with waited_for(handles) as came:
-            await eventually(lambda: spy.open[LISTEN] == 1 and spy.came[GET] <= 100, "they are listened to")
-            await asyncio.sleep(0.5)
-            before = spy.came[GET]
-            await asyncio.sleep(0.5)
-            assert spy.came[GET] == before
+            await eventually(lambda: spy.open[LISTEN] == 1, "they are listened to")
+
+            async def unpolled() -> bool:
+                before = spy.came[GET]
+                await asyncio.sleep(0.5)
+                return spy.came[GET] == before
+
+            await eventually(unpolled, "they are polled no more, though they should be each 200 ms")
             tools.gate.set()
     assert came == ["through"] * 100
     assert spy.came[LISTEN] <= 3

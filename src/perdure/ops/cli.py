@@ -18,12 +18,12 @@ from mcp.server.mcpserver import MCPServer
 from perdure.domain.errors import PerdureError
 from perdure.wire.models import EXTENSION_VERSION
 
-from . import demo, migrate, operating, options, rekey, work
+from . import demo, loaded, migrate, operating, options, rekey, work
 from .assembly import assembly_of
 from .lazily import Lazily
 from .serve import run
 
-__all__ = ["main"]
+__all__ = ["main", "program"]
 
 _CALLING = {
     name: f".calling.commands:{name}"
@@ -35,6 +35,12 @@ _CALLING = {
 @click.version_option(version("perdure"), message=f"perdure %(version)s (tasks extension {EXTENSION_VERSION})")
 def main() -> None:
     """Durable MCP Tasks: tool calls that survive crashes, deploys and days of waiting for a person."""
+
+
+def program() -> None:
+    """The program `perdure`."""
+    loaded.keep()
+    main()
 
 
 @main.command()

@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import PerdureError
 
-from . import exposure, health, http, keys, logs, ports, stdin, verdicts
+from . import exposure, health, http, keys, loaded, logs, ports, stdin, verdicts
 from .assembly import Assembly, assembly_of
 from .discretion import Command
 from .leaving import Leaving
@@ -37,6 +37,8 @@ def serve(app: MCPServer[Any], argv: Sequence[str] | None = None) -> None:
     def program(**options: Any) -> None:
         run(app, **options)
 
+    if argv is None:
+        loaded.keep()
     program(None if argv is None else list(argv))
 
 
