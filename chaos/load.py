@@ -71,6 +71,8 @@ class Load:
         self._open: list[_Task] = []
         self._over: list[str] = []
         self._made = 0
+        self._coming = 0
+        """Calls that may yet become tasks to look after."""
         self._calm = False
 
     @property
@@ -96,8 +98,12 @@ class Load:
             await asyncio.sleep(self._rng.expovariate(self.bounds.rate / self.bounds.creators))
             if len(self._open) < self.bounds.open and not self._calm:
                 (name,) = self._rng.choices(names, shares)
-                with contextlib.suppress(Unanswered):
-                    await self._create_one(name)
+                self._coming += 1
+                try:
+                    with contextlib.suppress(Unanswered):
+                        await self._create_one(name)
+                finally:
+                    self._coming -= 1
 
     async def _create_one(self, name: str) -> None:
         self._made += 1
@@ -131,8 +137,8 @@ class Load:
     # -- polling -------------------------------------------------------------------------------------------------------
 
     async def tend(self) -> None:
-        """Look after whatever is open, until it is time to finish and nothing is."""
-        while self._open or not self._calm:
+        """Look after whatever is open, until it is time to finish, and nothing is or is to come."""
+        while self._open or self._coming or not self._calm:
             await asyncio.sleep(self._rng.uniform(0.02, 0.2))
             with contextlib.suppress(Unanswered):
                 if self._open:
