@@ -1,10 +1,18 @@
-"""What `answer` does about an answer that is on record already."""
+"""What `answer` does about an answer that is on record already, and about one that nobody asked for yet."""
 
 from contextlib import aclosing
 
-from perdure.client import Tasks
+from perdure.client import TaskHandle, Tasks
 from tests.client.support import ADA, YES, Person, connected, text
 from tests.wire.support import Stage
+
+
+async def asks(handle: TaskHandle) -> None:
+    """Wait until the task has a question open."""
+    async with aclosing(handle.updates()) as updates:
+        async for snapshot in updates:
+            if snapshot.questions:
+                return
 
 
 async def test_an_answer_that_was_recorded_and_never_sent_is_sent(scene: Stage) -> None:
@@ -12,10 +20,7 @@ async def test_an_answer_that_was_recorded_and_never_sent_is_sent(scene: Stage) 
     tasks = Tasks()
     async with connected(scene.client.url, tasks, lambda *_: None) as client:
         handle = await tasks.start(client, "ask")
-        async with aclosing(handle.updates()) as updates:
-            async for snapshot in updates:
-                if snapshot.questions:
-                    break
+        await asks(handle)
         (record,) = tasks.journal.records()
         assert tasks.journal.answer(record, "form", {"action": "decline"})
         await handle.answer({"form": YES})
@@ -35,10 +40,7 @@ async def test_answers_to_open_questions_say_which_those_were(scene: Stage) -> N
     tasks = Tasks()
     async with connected(scene.client.url, tasks, lambda *_: None) as client:
         handle = await tasks.start(client, "ask_two")
-        async with aclosing(handle.updates()) as updates:
-            async for snapshot in updates:
-                if snapshot.questions:
-                    break
+        await asks(handle)
         assert await handle.answer({"form": YES, "nothing": YES}) == {"form"}
         assert await handle.answer({"form": YES}) == frozenset()
         assert await handle.answer({"entry": ADA}) == {"entry"}

@@ -6,8 +6,8 @@ to answer more polls than it should.
 
 Who asks much more often is refused, before the store is troubled. What else is asked of a task (answers, cancellations,
 calls made again) costs as much, and is bounded the same way; by itself for each task, so that who polls too often can
-still cancel. Counted is per owner and id, whether there is such a
-task or not, so a refusal tells nothing of what there is; and per owner, whatever it asks for, since ids can be made up.
+still cancel. Counted is per owner and id, whether there is such a task or not, so a refusal tells nothing of what there
+is; and per owner, whatever it asks for, since ids can be made up.
 No owner can have another one's polls refused. Without authentication all clients are one owner: what it asks for in all
 is not counted then, but whoever knows the id of a task can have the others' polls of that one task refused.
 
