@@ -91,26 +91,34 @@ async def test_wherever_a_client_dies_the_tool_has_run_once_and_the_user_was_ask
 
 # -- two processes that wait for one task ------------------------------------------------------------------------------
 
+GATE = "gate"
+
 
 def asked(folder: Path) -> int:
     found = folder / "asked"
     return len(found.read_text().splitlines()) if found.exists() else 0
 
 
+@asynccontextmanager
+async def two_that_wait(
+    folder: Path,
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process, asyncio.subprocess.Process]]:
+    """A process whose user was asked and answers once the file GATE is there, and another one for the same task."""
+    gate = str(folder / GATE)
+    async with running(CRASH_SERVER, folder) as (_, client), program(client.url, folder, GATE=gate) as first:
+        await eventually(lambda: asked(folder) == 1, "the first one asks")
+        async with program(client.url, folder, "resume", GATE=gate) as second:
+            await eventually(lambda: len(list(folder.glob("*.user"))) == 2, "the second one is there")
+            yield first, second
+
+
 @pytest.mark.slow
 async def test_two_processes_that_wait_for_one_task_ask_once(tmp_path: Path) -> None:
-    gate = str(tmp_path / "gate")
-    async with (
-        running(CRASH_SERVER, tmp_path) as (_, client),
-        program(client.url, tmp_path, GATE=gate) as first,
-    ):
-        await eventually(lambda: asked(tmp_path) == 1, "the first one asks")
-        async with program(client.url, tmp_path, "resume", GATE=gate) as second:
-            await eventually(lambda: len(list(tmp_path.glob("*.user"))) == 2, "the second one is there")
-            await asyncio.sleep(2)
-            assert asked(tmp_path) == 1
-            await anyio.Path(gate).touch()
-            (status, output), (other_status, other_output) = await ended(first), await ended(second)
+    async with two_that_wait(tmp_path) as (first, second):
+        await asyncio.sleep(2)
+        assert asked(tmp_path) == 1
+        await anyio.Path(tmp_path / GATE).touch()
+        (status, output), (other_status, other_output) = await ended(first), await ended(second)
     assert status == other_status == 0
     assert output == other_output
     assert asked(tmp_path) == 1
@@ -118,17 +126,10 @@ async def test_two_processes_that_wait_for_one_task_ask_once(tmp_path: Path) -> 
 
 @pytest.mark.slow
 async def test_a_question_of_a_process_that_died_at_it_is_asked_by_the_other_one(tmp_path: Path) -> None:
-    gate = str(tmp_path / "gate")
-    async with (
-        running(CRASH_SERVER, tmp_path) as (_, client),
-        program(client.url, tmp_path, GATE=gate) as first,
-    ):
-        await eventually(lambda: asked(tmp_path) == 1, "the first one asks")
-        async with program(client.url, tmp_path, "resume", GATE=gate) as second:
-            await eventually(lambda: len(list(tmp_path.glob("*.user"))) == 2, "the second one is there")
-            first.kill()
-            await eventually(lambda: asked(tmp_path) == 2, "the second one asks")
-            await anyio.Path(gate).touch()
-            status, output = await ended(second)
+    async with two_that_wait(tmp_path) as (first, second):
+        first.kill()
+        await eventually(lambda: asked(tmp_path) == 2, "the second one asks")
+        await anyio.Path(tmp_path / GATE).touch()
+        status, output = await ended(second)
     assert status == 0
     assert json.loads(output)["answers"] == {"name": "Ada"}
