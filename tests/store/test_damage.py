@@ -226,8 +226,8 @@ async def test_who_keeps_house_goes_on_past_a_damaged_row(opened: SQLiteStore, o
         assert outside.execute("SELECT count(*) FROM run WHERE session IS NOT NULL").fetchone() == (0,)
         (claim,) = await (await hire(opened)).claim(10)
         await opened.finish(claim, DONE)
+    await opened.create(new_task())
     outside.execute("UPDATE task SET expires_at = 0 WHERE status <> 'completed'")
-    await opened.create(new_task(ttl_ms=1))
     assert await opened.expire(10) == 1
 
 
