@@ -20,12 +20,13 @@ from tests.support import PATIENCE
 
 _TEMPLATE: Final = "migrated"
 _KEPT: Final = 8
+_TABLES: Final = ("run", "task", "session", "input", "entry", "event", "tombstone", "route")
 # Whoever was left within a transaction may hold locks; a pooler keeps the others. The numbers begin anew, so that a
 # failure looks the same each time.
 _EMPTY: Final = "; ".join([
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'",
-    *(f"DELETE FROM perdure.{table}" for table in ("run", "task", "session", "input", "entry", "event", "tombstone")),
+    *(f"DELETE FROM perdure.{table}" for table in _TABLES),
     "SELECT setval(pg_get_serial_sequence('perdure.task', 'seq'), 1, false), setval('perdure.fence', 1, false)",
 ])  # fmt: skip
 _numbers: Final = count(1)

@@ -29,7 +29,7 @@ def key(id_: str, filling: bytes = b"") -> str:
 OLD: Final = key("old")
 NEW: Final = key("new")
 OTHER: Final = key("old", b"another one of that name")
-_TABLES: Final = ("task", "run", "session", "input", "entry", "event", "tombstone")
+_TABLES: Final = ("task", "run", "session", "input", "entry", "event", "tombstone", "route")
 
 SealedStore = SQLiteStore | PostgresStore
 
@@ -70,6 +70,13 @@ class Place:
             return [tuple(row) for row in await connection.fetch(statement)]
         finally:
             await connection.close()
+
+    async def version(self) -> int:
+        """Another number than before once anybody has written a row of a route."""
+        if self.file is not None:
+            return int.from_bytes(self.file.with_name(f"{self.file.name}-wal").read_bytes(), "big")
+        ((version,),) = await self.rows("SELECT coalesce(sum(xmin::text::bigint), 0)::bigint FROM perdure.route")
+        return version
 
     async def columns(self) -> list[tuple[str, str]]:
         """The tables and their columns with texts."""

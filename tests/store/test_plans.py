@@ -17,9 +17,9 @@ import pytest
 from perdure.domain.model import NewTask, Operation, Owner
 from perdure.store import rows
 from perdure.store.sealing import CLEAR
-from perdure.store.sqlite import schema, sql, sql_operating
+from perdure.store.sqlite import schema, sql, sql_operating, sql_routes
 
-MODULES: Final = (sql, sql_operating)
+MODULES: Final = (sql, sql_operating, sql_routes)
 STATEMENTS: dict[str, str] = {
     name: value
     for module in MODULES
@@ -153,6 +153,31 @@ def test_what_a_look_costs_does_not_grow_with_the_runs_that_wait(tmp_path: Path,
             fill(connection, each)
             costs.append(steps_of(connection, STATEMENTS[name], values))
     # One probe's path through the tree may be a little longer.
+    assert costs[1] <= costs[0] * 1.1
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("ROUTE_BEHIND", ("b", "r-5")),
+        ("ROUTE_OWNED", ("tsk_5", "t", "ada")),
+        ("ROUTES_OWNED", ('["tsk_5","tsk_6"]', "t", "ada")),
+        ("ROUTE_UPDATE", (7, 8, "tsk_5")),
+        ("ROUTE_OVER", (500, 10)),
+    ],
+)
+def test_what_a_look_at_routes_costs_does_not_grow_with_the_routes_that_there_are(
+    tmp_path: Path, name: str, values: Any
+) -> None:
+    costs: list[int] = []
+    for each in (20, 2_000):
+        with closing(schema.connect_writer(tmp_path / f"{each}.db")) as connection:
+            connection.execute("BEGIN")
+            for number in range(each):
+                over = (1_000 + number, None) if number % 2 else (None, None)
+                row = (f"tsk_{number}", "t", "ada", "b", f"r-{number}", number, *over)
+                connection.execute(sql_routes.ROUTE_INSERT, row)
+            costs.append(steps_of(connection, STATEMENTS[name], values))
     assert costs[1] <= costs[0] * 1.1
 
 

@@ -106,6 +106,7 @@ CLEAR = {
     "entry": "place verb name state",
     "event": "kind detail",  # of the details, those that quote errors are
     "tombstone": "id tenant principal",
+    "route": "id tenant principal backend backend_task_id",
     "counter": "name",
 }
 """The columns with texts that are not sealed, as docs/howto/encryption.md has it: names, keys, owners and states."""

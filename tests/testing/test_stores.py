@@ -74,7 +74,13 @@ async def run(folder: Path, *arguments: str) -> tuple[int, str]:
 def test_each_module_of_the_suite_is_a_part_of_it() -> None:
     """Each but what puts it together, and what it is made with."""
     folder = Path(stores.__file__).parent
-    assert {path.stem for path in folder.glob("*.py")} == {*suite.SUBJECTS, "__init__", "suite", "support"}
+    assert {path.stem for path in folder.glob("*.py")} == {
+        *suite.SUBJECTS,
+        *suite.OF_ROUTES,
+        "__init__",
+        "suite",
+        "support",
+    }
 
 
 @pytest.fixture
@@ -124,8 +130,7 @@ async def test_the_harness_needs_no_pytest_and_the_suite_says_that_it_does(tmp_p
     assert "perdure.testing.stores needs pytest: pip install 'perdure[testing]'" in output
 
 
-def test_two_tests_of_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_tests_of_one_name_are_an_error() -> None:
     """One of them would never run."""
-    monkeypatch.setattr(suite, "SUBJECTS", ("clients", "clients"))
     with pytest.raises(TypeError, match="two tests of the name test_a_created_task_is_working"):
-        suite._gather(type("Fresh", (), {}))  # pyright: ignore[reportPrivateUsage] - there are no two
+        suite._gather(type("Fresh", (), {}), ("clients", "clients"))  # pyright: ignore[reportPrivateUsage] - there are no two

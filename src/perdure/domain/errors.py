@@ -28,6 +28,7 @@ __all__ = [
     "PerdureError",
     "PolledTooOften",
     "Refused",
+    "RouteTaken",
     "StepFailed",
     "StepInterrupted",
     "StoreUnavailable",
@@ -179,6 +180,16 @@ class AlreadySettled(PerdureError):
 
     def __init__(self) -> None:
         super().__init__("The work was settled before, or its task is over")
+
+
+class RouteTaken(PerdureError):
+    """A backend handed out a task that is another owner's already: it lies, or two callers are one to it.
+
+    Never passed on to the owner who hears of it: that there is another one is not for strangers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("The backend named a task that it can not have made for this call")
 
 
 class NotStorable(PerdureError):

@@ -12,13 +12,15 @@ from perdure.store.clock import Clock
 from perdure.store.keys import KeyRing
 from perdure.store.memory import MemoryStore
 from perdure.store.migrate import Upgrade
+from perdure.store.routes import Routes
 from perdure.store.sealing import BLIND, Codec, codec_for, verifying
-from perdure.store.sqlite import SQLiteStore, resealing, schema
+from perdure.store.sqlite import SQLiteRoutes, SQLiteStore, resealing, schema
 from perdure.store.sqlite.upgrade import SQLiteUpgrade
 
 __all__ = [
     "described",
     "named_store",
+    "open_routes",
     "open_store",
     "open_to_verify",
     "require",
@@ -46,6 +48,21 @@ def open_store(
         StoreUnusable: no store goes by such a URL.
     """
     return _with(BLIND if blind else codec_for(keys, lenient=lenient), url, clock)
+
+
+def open_routes(url: str, clock: Clock | None = None) -> Routes:
+    """The routes of a gateway in the store that `url` names, not opened yet. `clock` takes the place of the machine's.
+
+    Takes no keys: a route holds nothing that is sealed (`store.routes`).
+
+    Raises:
+        StoreUnusable: as `open_store`.
+    """
+    if url.startswith(_SQLITE):
+        return SQLiteRoutes(url, clock)
+    if url.startswith(_POSTGRES):
+        return _postgres().PostgresRoutes(url, clock)
+    raise _nameless(url)
 
 
 def open_to_verify(url: str, keys: KeyRing) -> Store:

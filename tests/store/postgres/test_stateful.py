@@ -12,12 +12,14 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from perdure.store.base import Store
 from perdure.store.keys import KeyRing
-from perdure.store.postgres import PostgresStore
+from perdure.store.postgres import PostgresRoutes, PostgresStore
 from perdure.store.postgres.url import parse
+from perdure.store.routes import Routes
 from perdure.store.sealing import codec_for
 from tests.databases import Shared
 from tests.store.sealed import OLD
 from tests.store.stateful import Stores
+from tests.store.stateful_routes import BothRoutes
 from tests.support import PATIENCE
 
 pytestmark = pytest.mark.timeout(900)  # to run takes seconds; to make a failure small enough to read takes minutes
@@ -47,5 +49,20 @@ class OnPostgres(Stores):
 def test_nobody_can_tell_postgresql_from_sqlite(shared: Shared) -> None:
     machine = type("OnShared", (OnPostgres,), {"shared": shared})
     # A few examples: each one here is hundreds of round trips.
+    few = settings(max_examples=max(8, settings().max_examples // 10), stateful_step_count=30)
+    run_state_machine_as_test(machine, settings=few)
+
+
+class RoutesOnPostgres(BothRoutes):
+    """Beside SQLite's, with which it shares no statement."""
+
+    shared: Shared
+
+    def routes(self) -> tuple[Routes, Routes]:
+        return self.on_sqlite(), PostgresRoutes(self.shared.emptied(), self.clock, lanes=1)
+
+
+def test_nor_are_its_routes(shared: Shared) -> None:
+    machine = type("RoutesOnShared", (RoutesOnPostgres,), {"shared": shared})
     few = settings(max_examples=max(8, settings().max_examples // 10), stateful_step_count=30)
     run_state_machine_as_test(machine, settings=few)

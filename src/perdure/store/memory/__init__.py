@@ -5,6 +5,7 @@ so it is not for production. What a reader should look for here is the meaning o
 faster.
 """
 
+from .routes import MemoryRoutes
 from .store import MemoryStore
 
-__all__ = ["MemoryStore"]
+__all__ = ["MemoryRoutes", "MemoryStore"]

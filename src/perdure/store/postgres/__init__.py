@@ -1,6 +1,7 @@
-"""Tasks in PostgreSQL, for many machines. Only here is asyncpg known."""
+"""Tasks and routes in PostgreSQL, for many machines. Only here is asyncpg known."""
 
+from .routes import PostgresRoutes
 from .store import PostgresStore
 from .upgrade import PostgresUpgrade
 
-__all__ = ["PostgresStore", "PostgresUpgrade"]
+__all__ = ["PostgresRoutes", "PostgresStore", "PostgresUpgrade"]

@@ -6,12 +6,11 @@ having cost a round trip; results and answers inside the batch, since only there
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from perdure.domain.errors import PerdureError, TaskNotFound
+from perdure.domain.errors import TaskNotFound
 from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
     JSON,
@@ -40,13 +39,11 @@ from perdure.store.sealing import CLEAR, Codec, check
 from . import (
     changing,
     creating,
-    faults,
     finding,
     fitting,
     housekeeping,
     operating,
     resealing,
-    schema,
     url,
     watching,
 )
@@ -55,6 +52,7 @@ from .claiming import Claimant, Wanted
 from .jobs import Done, Kind, Serve
 from .lanes import Lanes
 from .listen import Hints
+from .opening import opened
 from .sheet import EVERYTHING, Bearer, Held, Named, Need, asking, asking_though_cancelled, never, while_open
 from .url import Connection
 
@@ -63,7 +61,6 @@ __all__ = ["PostgresStore"]
 J = TypeVar("J")
 T = TypeVar("T")
 
-_CONNECT = 5.0
 _PATIENCE = 3.5
 """Seconds after which a client hears that the store is unavailable. Most of them give a request five or more."""
 _Errand = Callable[[Access], Awaitable[Done]]
@@ -98,23 +95,11 @@ class PostgresStore:
     # -- lifetime ------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        try:
-            async with asyncio.timeout(_CONNECT * 2):
-                connection = await self._target.connect(_CONNECT)
-                try:
-                    await schema.check(connection, self._target)
-                    check(await resealing.sample(self._access(connection)), self._codec, self._target.shown)
-                    await self._hints.open()
-                except BaseException:
-                    connection.terminate()
-                    raise
-        except PerdureError:
-            raise
-        except Exception as error:
-            if (unusable := faults.unusable(error, self._target)) is None:
-                raise
-            raise unusable from None  # what the driver says may quote the URL
-        self._lanes.open(connection)
+        self._lanes.open(await opened(self._target, self._prepare))
+
+    async def _prepare(self, connection: Connection) -> None:
+        check(await resealing.sample(self._access(connection)), self._codec, self._target.shown)
+        await self._hints.open()
 
     async def close(self) -> None:
         await self._lanes.close()

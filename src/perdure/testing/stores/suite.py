@@ -9,7 +9,7 @@ then, and no suite that is smaller than it seems.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib import import_module
 from types import FunctionType
 from typing import ClassVar, Final
@@ -17,11 +17,12 @@ from typing import ClassVar, Final
 import pytest
 
 from perdure.store.base import Store
+from perdure.store.routes import Routes
 from perdure.testing.clock import VirtualClock
 
-from .support import Changes, MakeStore
+from .support import Changes, MakeRoutes, MakeStore
 
-__all__ = ["SUBJECTS", "StoreSuite"]
+__all__ = ["OF_ROUTES", "SUBJECTS", "RoutesSuite", "StoreSuite"]
 
 SUBJECTS: Final = (
     "clients",
@@ -45,6 +46,8 @@ SUBJECTS: Final = (
     "watching",
 )
 """The modules of the suite."""
+OF_ROUTES: Final = ("routes",)
+"""Those of the suite for the routes of a gateway."""
 
 
 class StoreSuite:
@@ -84,19 +87,36 @@ class StoreSuite:
         return changes
 
 
+class RoutesSuite:
+    """The same for the `Routes` of a gateway, with one fixture that is yours: `make_routes`, as `make_store` is."""
+
+    pytestmark: ClassVar = StoreSuite.pytestmark
+    anyio_backend = StoreSuite.anyio_backend
+    clock = StoreSuite.clock
+
+    @pytest.fixture
+    async def routes(self, make_routes: MakeRoutes, clock: VirtualClock) -> AsyncIterator[Routes]:
+        """The routes under test, open and empty."""
+        routes = make_routes(clock)
+        await routes.open()
+        yield routes
+        await routes.close()
+
+
 def _tests(subject: str) -> Iterator[tuple[str, FunctionType]]:
     for name, test in vars(import_module(f"{__package__}.{subject}")).items():
         if name.startswith("test_") and isinstance(test, FunctionType):
             yield name, test
 
 
-def _gather(suite: type) -> None:
-    pytest.register_assert_rewrite(*(f"{__package__}.{subject}" for subject in SUBJECTS))
-    for subject in SUBJECTS:
+def _gather(suite: type, subjects: Sequence[str]) -> None:
+    pytest.register_assert_rewrite(*(f"{__package__}.{subject}" for subject in subjects))
+    for subject in subjects:
         for name, test in _tests(subject):
             if hasattr(suite, name):  # one of the two would never run
                 raise TypeError(f"The suite has two tests of the name {name}")
             setattr(suite, name, staticmethod(test))
 
 
-_gather(StoreSuite)
+_gather(StoreSuite, SUBJECTS)
+_gather(RoutesSuite, OF_ROUTES)

@@ -23,6 +23,7 @@ from perdure.domain.model import (
 )
 from perdure.store.base import Store
 from perdure.store.clock import Clock
+from perdure.store.routes import Routes
 from perdure.testing.clock import START
 
 ADA = Owner("acme", "ada")
@@ -41,6 +42,9 @@ AGE: JSONObject = {"method": "elicitation/create", "params": {"message": "Your a
 
 MakeStore = Callable[[Clock], Store]
 """Makes a store that is not open yet, on storage of its own, and whose time is that of the clock."""
+
+MakeRoutes = Callable[[Clock], Routes]
+"""The same for the routes of a gateway."""
 
 _numbers: Iterator[int] = itertools.count(1)
 

@@ -1,0 +1,90 @@
+"""What becomes of a route: what a backend may say of its task, and when nobody needs it any more."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.domain import routing
+from perdure.domain.errors import LimitExceeded
+from perdure.domain.model import Owner
+from perdure.domain.routing import MAX_BACKEND, MAX_BACKEND_TASK_ID, Route
+
+ADA = Owner("acme", "ada")
+NOW = 1_000_000
+
+ttls = st.none() | st.integers(-(2**70), 2**70) | st.sampled_from([0, 1_000, 60_000])
+snapshots = st.lists(st.tuples(ttls, st.booleans(), st.integers(0, 10_000)), max_size=8)
+
+
+def route(ttl_ms: int | None = 60_000) -> Route:
+    return routing.laid("tsk_1", ADA, "reports", "r-1", ttl_ms, NOW)
+
+
+def test_a_route_expires_when_its_task_does() -> None:
+    assert route(60_000).expires_at == NOW + 60_000
+    assert route(None).expires_at is None
+    assert not route().ended
+
+
+@given(ttls, snapshots)
+def test_whatever_a_backend_says_an_instant_is_one_that_every_store_can_hold(
+    ttl_ms: int | None, told: list[tuple[int | None, bool, int]]
+) -> None:
+    known = route(ttl_ms)
+    for ttl, ended, later in told:
+        known = routing.told(known, ttl, NOW + later, ended=ended)
+        assert known.expires_at is None or NOW <= known.expires_at < 2**53
+
+
+@given(ttls, snapshots)
+def test_what_is_over_stays_so_since_the_same_instant(
+    ttl_ms: int | None, told: list[tuple[int | None, bool, int]]
+) -> None:
+    known = route(ttl_ms)
+    for ttl, ended, later in told:
+        before, known = known, routing.told(known, ttl, NOW + later, ended=ended)
+        assert known.ended == (before.ended or ended)
+        if before.ended:
+            assert known.ended_at == before.ended_at
+        if before.ended and not ended:
+            assert known == before
+
+
+@given(ttls, snapshots)
+def test_the_same_snapshot_again_is_no_news(ttl_ms: int | None, told: list[tuple[int | None, bool, int]]) -> None:
+    known = route(ttl_ms)
+    for ttl, ended, later in told:
+        after = routing.told(known, ttl, NOW + later, ended=ended)
+        assert routing.is_news(known, ttl, ended=ended) == (after != known)
+        assert not routing.is_news(after, ttl, ended=ended)
+        known = after
+
+
+def test_it_is_over_once_the_ttl_and_the_retention_have_passed_and_not_before() -> None:
+    for known in (route(60_000), routing.told(route(60_000), 60_000, NOW + 5, ended=True)):
+        assert not routing.is_over(known, 1_000, NOW + 60_999)
+        assert routing.is_over(known, 1_000, NOW + 61_000)
+
+
+def test_without_a_ttl_it_is_over_once_the_retention_has_passed_since_the_end() -> None:
+    assert not routing.is_over(route(None), 0, NOW + 10**12)
+    ended = routing.told(route(None), None, NOW + 5, ended=True)
+    assert not routing.is_over(ended, 1_000, NOW + 1_004)
+    assert routing.is_over(ended, 1_000, NOW + 1_005)
+
+
+def test_names_may_be_as_long_as_every_store_can_keep() -> None:
+    routing.fits("b" * MAX_BACKEND, "t" * MAX_BACKEND_TASK_ID)
+
+
+@pytest.mark.parametrize(
+    ("backend", "task", "said"),
+    [
+        ("b" * (MAX_BACKEND + 1), "t", "The name of a backend has 101 characters, and 100 is the limit"),
+        ("b", "t" * (MAX_BACKEND_TASK_ID + 1), "A task id of a backend has 501 characters, and 500 is the limit"),
+    ],
+)
+def test_a_name_that_is_too_long_is_refused_and_not_shown(backend: str, task: str, said: str) -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        routing.fits(backend, task)
+    assert str(caught.value) == said
