@@ -8,59 +8,29 @@ store.
 
 from __future__ import annotations
 
-import logging
-import sqlite3
-from collections.abc import Callable, Collection, Mapping
-from functools import partial
-from typing import TypeVar
+from collections.abc import Collection, Mapping
 
 from perdure.domain import routing
-from perdure.domain.errors import RouteTaken, StoreUnavailable, StoreUnusable, TaskNotFound
-from perdure.domain.model import JSON, Change, Owner
+from perdure.domain.errors import RouteTaken, TaskNotFound
+from perdure.domain.model import JSON, Owner
 from perdure.domain.routing import Route
 from perdure.store import route_rows
 from perdure.store.clock import Clock, WallClock
 from perdure.store.codec import encode
 
-from . import schema, sql_routes
-from .writer import Transaction, Writer
+from . import sql_routes
+from .file import OnFile
+from .writer import Transaction
 
 __all__ = ["SQLiteRoutes"]
 
-logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-
-class SQLiteRoutes:
+class SQLiteRoutes(OnFile):
     """`Routes` in one SQLite file, named by a URL such as `sqlite:///tasks.db`."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
-        self._path = schema.path_of(url)
+        super().__init__(url)
         self._clock = clock or WallClock()
-        self._writer = Writer(partial(schema.connect_writer, self._path), _unheard, self._intact)
-        self._fingerprint: schema.Fingerprint | None = None
-        self._reader: Transaction | None = None
-
-    # -- lifetime ------------------------------------------------------------------------------------------------------
-
-    async def open(self) -> None:
-        self._fingerprint = None
-        await self._writer.open()
-        self._fingerprint = schema.fingerprint(self._path)
-        try:
-            self._reader = Transaction(schema.connect_reader(self._path))
-        except StoreUnusable:
-            await self.close()
-            raise
-
-    async def close(self) -> None:
-        await self._writer.close()
-        if self._reader is not None:
-            self._reader.connection.close()
-            self._reader = None
-
-    # -- verbs ---------------------------------------------------------------------------------------------------------
 
     async def lay(self, owner: Owner, backend: str, backend_task_id: str, ttl_ms: int | None, gateway_id: str) -> Route:
         route_rows.fit(owner, backend, backend_task_id, gateway_id)
@@ -99,24 +69,6 @@ class SQLiteRoutes:
 
     async def count(self) -> int:
         return self._read(lambda reader: reader.all(sql_routes.ROUTE_COUNT))[0][0]
-
-    # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _read(self, look: Callable[[Transaction], T]) -> T:
-        if self._reader is None:
-            raise StoreUnavailable("The task store is closed")
-        try:
-            return look(self._reader)
-        except sqlite3.Error as error:
-            logger.warning("The task store could not be read: %s", error)
-            raise StoreUnavailable from error
-
-    def _intact(self) -> bool:
-        return self._fingerprint in (None, schema.fingerprint(self._path))
-
-
-def _unheard(_: Change) -> None:
-    """Nobody is told of routes: a change is one of a task."""
 
 
 def _lay(tx: Transaction, route: Route) -> Route:

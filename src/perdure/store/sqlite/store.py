@@ -8,15 +8,9 @@ inside: only there is known whether they count at all.
 
 from __future__ import annotations
 
-import logging
-import sqlite3
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
 
-from perdure.domain.errors import StoreUnavailable, StoreUnusable
 from perdure.domain.journal import Entry, EntryState, Journal, Waits
 from perdure.domain.model import (
     JSON,
@@ -43,17 +37,14 @@ from perdure.store.codec import decode, decode_object, encode, is_plain, plain
 from perdure.store.reseal import Mark, Page
 from perdure.store.sealing import CLEAR, Codec, check
 
-from . import claims, clients, housekeeping, operators, outsiders, resealing, schema, shared, sql, watching, workers
-from .writer import Transaction, Writer
+from . import claims, clients, housekeeping, operators, outsiders, resealing, shared, sql, watching, workers
+from .file import OnFile
+from .writer import Transaction
 
 __all__ = ["SQLiteStore"]
 
-logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-
-class SQLiteStore:
+class SQLiteStore(OnFile):
     """A `Store` in one SQLite file, named by a URL such as `sqlite:///tasks.db`.
 
     `codec`: how values are stored (`sealing.codec_for`). `max_batch` bounds how many callers share a commit; 1 makes
@@ -61,38 +52,19 @@ class SQLiteStore:
     """
 
     def __init__(self, url: str, clock: Clock | None = None, *, codec: Codec = CLEAR, max_batch: int = 500) -> None:
-        self._path = schema.path_of(url)
+        super().__init__(url, codec=codec, max_batch=max_batch)
         self._clock = clock or WallClock()
-        connect = partial(schema.connect_writer, self._path)
-        self._codec = codec
-        self._writer = Writer(connect, self._announce, self._intact, codec=codec, max_batch=max_batch)
-        self._exposed = False
-        self._fingerprint: schema.Fingerprint | None = None
-        self._reader: Transaction | None = None
         self._others = watching.Others(self._writer)
         self._listeners: list[Listener] = []
 
     # -- lifetime ------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        self._fingerprint = None
-        await self._writer.open()
-        self._fingerprint = schema.fingerprint(self._path)
-        self._reader = Transaction(schema.connect_reader(self._path), self._codec)
-        try:
-            with schema.explained(self._path):
-                check(self._reader.all(sql.TASK_SAMPLE), self._codec, str(self._path))
-        except StoreUnusable:
-            await self.close()
-            raise
-        self._warn_if_exposed()
+        await super().open()
         self._others = watching.Others(self._writer)  # what the last reader was told is no measure for this one
 
-    async def close(self) -> None:
-        await self._writer.close()
-        if self._reader is not None:
-            self._reader.connection.close()
-            self._reader = None
+    def _check(self, reader: Transaction) -> None:
+        check(reader.all(sql.TASK_SAMPLE), self._codec, str(self._path))
 
     def subscribe(self, listener: Listener) -> Unsubscribe:
         self._listeners.append(listener)
@@ -283,42 +255,9 @@ class SQLiteStore:
         plain(entry.name)
         return self._codec.encode(entry.value, task.owner, task.id, "entry", entry.place)
 
-    def _read(self, look: Callable[[Transaction], T]) -> T:
-        if self._reader is None:
-            raise StoreUnavailable("The task store is closed")
-        try:
-            return look(self._reader)
-        except sqlite3.Error as error:
-            logger.warning("The task store could not be read: %s", error)
-            raise StoreUnavailable from error
-
-    def _read_at_once(self, look: Callable[[Transaction], T]) -> T:
-        """The same where a look is several reads that have to agree."""
-
-        def in_one(reader: Transaction) -> T:
-            with _snapshot(reader):
-                return look(reader)
-
-        return self._read(in_one)
-
-    def _warn_if_exposed(self) -> None:
-        if not self._exposed and schema.is_exposed(self._path):
-            self._exposed = True  # said once, however often the store is opened
-            logger.warning("%s may be read by every user of this machine: chmod o-r it and its -wal", self._path)
-
-    def _intact(self) -> bool:
-        return self._fingerprint in (None, schema.fingerprint(self._path))
-
     def _announce(self, change: Change) -> None:
         for listener in tuple(self._listeners):
             listener(change)
-
-
-@contextmanager
-def _snapshot(reader: Transaction) -> Generator[None]:
-    with reader.connection:
-        reader.run("BEGIN")
-        yield
 
 
 def _copied(asked: Asked, request: str) -> Asked:
