@@ -42,7 +42,12 @@ async def test_one_role_owns_the_tables_and_another_works_with_them(roles: Clust
 
 
 def test_the_indexes_that_may_be_made_before_are_those_that_migrations_would_make() -> None:
-    made = [statement for migration in schema.MIGRATIONS[1:] for statement in migration.statements]
+    made = [
+        statement
+        for migration in schema.MIGRATIONS[1:]
+        if not any("CREATE TABLE" in statement for statement in migration.statements)  # what is new is empty
+        for statement in migration.statements
+    ]
     shown = INDEX.strip().replace(" CONCURRENTLY", "").removesuffix(";").split(";\n")
     assert len(made) == len(shown)
     for statement, index in zip(made, shown, strict=True):
