@@ -21,7 +21,7 @@ from perdure.domain.model import Status
 from perdure.store import sealing, verbs
 from perdure.store.postgres import sql as postgres_sql
 from perdure.store.postgres import sql_operating as postgres_sql_operating
-from perdure.store.sqlite import shared, sql, sql_operating, writer
+from perdure.store.sqlite import routes, shared, sql, sql_operating, sql_routes, writer
 
 __all__ = ["MUTANTS", "change", "rewrite"]
 
@@ -60,6 +60,16 @@ def fence() -> None:
 def fence_of_a_record() -> None:
     """The same, where verbs work on records."""
     rewrite(verbs, "held", "(run.session, run.fence) != (by.session, by.fence)", "run.session != by.session")
+
+
+def anybodys_route() -> None:
+    """A route is found by its id alone."""
+    change(sql_routes, "ROUTE_OWNED", "tenant = ? AND principal = ?", "? IS NOT NULL AND ? IS NOT NULL")
+
+
+def shared_route() -> None:
+    """Whoever a backend says it to has the task of somebody else."""
+    rewrite(routes, "_lay", "standing is None or standing.owner != route.owner", "standing is None")
 
 
 def late_lock() -> None:
@@ -121,6 +131,8 @@ MUTANTS: Final[Mapping[str, Callable[[], None]]] = {
     for mutant in (
         fence,
         fence_of_a_record,
+        anybodys_route,
+        shared_route,
         late_lock,
         task_first,
         unguarded_row,
