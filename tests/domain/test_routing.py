@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from perdure.domain import routing
 from perdure.domain.errors import LimitExceeded
 from perdure.domain.model import Owner
-from perdure.domain.routing import MAX_BACKEND, MAX_BACKEND_TASK_ID, Route
+from perdure.domain.routing import MAX_BACKEND, MAX_BACKEND_TASK_ID, UNHEARD_MS, Route
 
 ADA = Owner("acme", "ada")
 NOW = 1_000_000
@@ -61,9 +61,72 @@ def test_the_same_snapshot_again_is_no_news(ttl_ms: int | None, told: list[tuple
 
 
 def test_it_is_over_once_the_ttl_and_the_retention_have_passed_and_not_before() -> None:
-    for known in (route(60_000), routing.told(route(60_000), 60_000, NOW + 5, ended=True)):
-        assert not routing.is_over(known, 1_000, NOW + 60_999)
-        assert routing.is_over(known, 1_000, NOW + 61_000)
+    ended = routing.told(route(60_000), 60_000, NOW + 5, ended=True)
+    assert not routing.is_over(ended, 1_000, NOW + 60_999)
+    assert routing.is_over(ended, 1_000, NOW + 61_000)
+
+
+def test_one_that_was_found_to_be_over_late_stays_for_the_retention_from_then_on() -> None:
+    ended = routing.told(route(60_000), 60_000, NOW + 90_000, ended=True)
+    assert not routing.is_over(ended, 1_000, NOW + 90_999)
+    assert routing.is_over(ended, 1_000, NOW + 91_000)
+
+
+@pytest.mark.parametrize("ttl_ms", [None, 0, 60_000])
+def test_nothing_is_over_by_the_clock_alone(ttl_ms: int | None) -> None:
+    assert not routing.is_over(route(ttl_ms), 0, NOW + 10**15)
+
+
+@pytest.mark.parametrize(("ttl_ms", "after"), [(0, 0), (60_000, 60_000), (None, UNHEARD_MS)])
+def test_it_is_doubtful_once_the_ttl_has_run_out_or_a_day_without_one_has_passed(
+    ttl_ms: int | None, after: int
+) -> None:
+    assert not routing.is_doubtful(route(ttl_ms), NOW + after - 1)
+    assert routing.is_doubtful(route(ttl_ms), NOW + after)
+
+
+@pytest.mark.parametrize(("ttl_ms", "after"), [(0, 1_000), (60_000, 1_000), (None, UNHEARD_MS)])
+def test_while_somebody_asks_it_is_not_doubtful_and_afterwards_it_is_again(ttl_ms: int | None, after: int) -> None:
+    later = NOW + 2 * UNHEARD_MS
+    asked = routing.asked(route(ttl_ms), 1_000, later)
+    assert not routing.is_doubtful(asked, later + after - 1)
+    assert routing.is_doubtful(asked, later + after)
+
+
+@given(ttls, snapshots)
+def test_a_route_is_doubtful_one_day_unless_its_task_is_known_to_be_over(
+    ttl_ms: int | None, told: list[tuple[int | None, bool, int]]
+) -> None:
+    known = route(ttl_ms)
+    for ttl, ended, later in told:
+        known = routing.told(known, ttl, NOW + later, ended=ended)
+    assert (known.doubtful_at is None) == known.ended
+
+
+def test_a_ttl_that_became_longer_is_believed_until_it_runs_out() -> None:
+    known = routing.told(route(60_000), 90_000, NOW + 60_000, ended=False)
+    assert known.doubtful_at == NOW + 90_000
+    assert routing.told(known, None, NOW + 70_000, ended=False).doubtful_at == NOW + 70_000 + UNHEARD_MS
+
+
+def test_a_ttl_that_changes_each_time_and_is_always_past_is_not_asked_about_in_a_circle() -> None:
+    known = routing.asked(route(60_000), 5_000, NOW + 80_000)
+    for ttl_ms in (70_000, 1, 80_000):
+        known = routing.told(known, ttl_ms, NOW + 80_000, ended=False)
+        assert known.doubtful_at == NOW + 85_000
+
+
+@pytest.mark.parametrize("ttl_ms", [None, 2**70])
+def test_one_that_was_to_live_for_ages_and_has_outlived_its_new_ttl_is_doubtful_within_a_day(
+    ttl_ms: int | None,
+) -> None:
+    known = routing.told(route(ttl_ms), 1_000, NOW + 1_000, ended=False)
+    assert known.doubtful_at is not None
+    assert known.doubtful_at <= NOW + 1_000 + UNHEARD_MS
+
+
+def test_the_ttl_is_what_was_said_last() -> None:
+    assert [route(each).ttl_ms for each in (None, 0, 60_000)] == [None, 0, 60_000]
 
 
 def test_without_a_ttl_it_is_over_once_the_retention_has_passed_since_the_end() -> None:

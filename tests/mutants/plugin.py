@@ -72,6 +72,11 @@ def shared_route() -> None:
     rewrite(routes, "_lay", "standing is None or standing.owner != route.owner", "standing is None")
 
 
+def impatient_purge() -> None:
+    """A route is purged by the clock, though nobody has asked whether its task is there yet."""
+    change(sql_routes, "ROUTE_OVER", "ended_at IS NOT NULL AND", "ended_at IS NULL AND expires_at <= ?1 OR")
+
+
 def late_lock() -> None:
     """A transaction looks first, and takes the lock when it writes."""
     rewrite(writer, "_transaction", '"BEGIN IMMEDIATE"', '"BEGIN"')
@@ -133,6 +138,7 @@ MUTANTS: Final[Mapping[str, Callable[[], None]]] = {
         fence_of_a_record,
         anybodys_route,
         shared_route,
+        impatient_purge,
         late_lock,
         task_first,
         unguarded_row,

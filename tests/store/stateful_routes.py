@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from perdure.domain.errors import PerdureError
 from perdure.domain.model import Owner
+from perdure.domain.routing import UNHEARD_MS
 from perdure.store.memory import MemoryRoutes
 from perdure.store.routes import Routes
 from perdure.store.sqlite import SQLiteRoutes
@@ -24,6 +25,7 @@ IDS = tuple(f"tsk_{number}" for number in range(5))
 owners, ids = st.sampled_from(OWNERS), st.sampled_from(IDS)
 backends, tasks = st.sampled_from(["reports", "renders"]), st.sampled_from(["1", "2", "3"])
 ttls = st.sampled_from([None, 0, 1_000, 20_000, -1, 2**70])
+limits = st.sampled_from([0, 1, 10])
 
 
 class BothRoutes(RuleBasedStateMachine):
@@ -74,7 +76,7 @@ class BothRoutes(RuleBasedStateMachine):
 
     # -- the moves -----------------------------------------------------------------------------------------------------
 
-    @rule(ms=st.sampled_from([1, 1_000, 20_000]))
+    @rule(ms=st.sampled_from([1, 1_000, 20_000, UNHEARD_MS]))
     def wait(self, ms: int) -> None:
         self.clock.advance(ms)
 
@@ -86,7 +88,11 @@ class BothRoutes(RuleBasedStateMachine):
     def update(self, id_: str, ttl_ms: int | None, ended: bool) -> None:
         self.both(lambda routes: routes.update(id_, ttl_ms=ttl_ms, ended=ended))
 
-    @rule(limit=st.sampled_from([0, 1, 10]), retention_ms=st.sampled_from([0, 1_000]))
+    @rule(limit=limits, again_ms=st.sampled_from([1, 1_000, 2 * UNHEARD_MS]))
+    def take_doubtful(self, limit: int, again_ms: int) -> None:
+        self.both(lambda routes: routes.take_doubtful(limit, again_ms))
+
+    @rule(limit=limits, retention_ms=st.sampled_from([0, 1_000]))
     def purge(self, limit: int, retention_ms: int) -> None:
         self.both(lambda routes: routes.purge(limit, retention_ms))
 

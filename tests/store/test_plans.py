@@ -162,7 +162,9 @@ def test_what_a_look_costs_does_not_grow_with_the_runs_that_wait(tmp_path: Path,
         ("ROUTE_BEHIND", ("b", "r-5")),
         ("ROUTE_OWNED", ("tsk_5", "t", "ada")),
         ("ROUTES_OWNED", ('["tsk_5","tsk_6"]', "t", "ada")),
-        ("ROUTE_UPDATE", (7, 8, "tsk_5")),
+        ("ROUTE_UPDATE", (7, 8, 9, "tsk_5")),
+        ("ROUTE_DOUBTFUL", (500, 10)),
+        ("ROUTE_ASKED", (7, 8, '["tsk_5","tsk_6"]')),
         ("ROUTE_OVER", (500, 10)),
     ],
 )
@@ -174,8 +176,10 @@ def test_what_a_look_at_routes_costs_does_not_grow_with_the_routes_that_there_ar
         with closing(schema.connect_writer(tmp_path / f"{each}.db")) as connection:
             connection.execute("BEGIN")
             for number in range(each):
-                over = (1_000 + number, None) if number % 2 else (None, None)
-                row = (f"tsk_{number}", "t", "ada", "b", f"r-{number}", number, *over)
+                # Half of them are over in time, of half it is not known; none yet.
+                later = 1_000 + number
+                times = (later, number, None) if number % 2 else (None, None, later)
+                row = (f"tsk_{number}", "t", "ada", "b", f"r-{number}", number, *times)
                 connection.execute(sql_routes.ROUTE_INSERT, row)
             costs.append(steps_of(connection, STATEMENTS[name], values))
     assert costs[1] <= costs[0] * 1.1

@@ -122,9 +122,21 @@ async def test_two_gateways_that_purge_at_once_delete_each_route_once(
 ) -> None:
     ids = [f"tsk_{number:032}" for number in range(40)]
     await asyncio.gather(*(one.lay(ADA, "reports", each, TTL, each) for each in ids))
+    await asyncio.gather(*(one.update(each, ttl_ms=TTL, ended=True) for each in ids))
     clock.advance(TTL)
     assert sum(await asyncio.gather(*(each.purge(15, 0) for each in (one, other, one, other)))) == 40
     assert await other.count() == 0
+
+
+async def test_two_gateways_that_ask_at_once_ask_about_each_doubtful_route_once(
+    one: Routes, other: Routes, clock: VirtualClock
+) -> None:
+    ids = [f"tsk_{number:032}" for number in range(40)]
+    await asyncio.gather(*(one.lay(ADA, "reports", each, TTL, each) for each in ids))
+    clock.advance(TTL)
+    got = await asyncio.gather(*(each.take_doubtful(15, TTL) for each in (one, other, one, other)))
+    left = [*await one.take_doubtful(40, TTL)]
+    assert sorted([*left, *(each for part in got for each in part)]) == ids
 
 
 async def test_tasks_and_routes_lie_side_by_side(place: Place, one: Routes, clock: VirtualClock) -> None:
@@ -145,6 +157,7 @@ async def test_a_snapshot_that_is_no_news_writes_nothing(place: Place, one: Rout
         await one.update(ONE, ttl_ms=TTL, ended=ended)
     await one.update(TWO, ttl_ms=TTL, ended=True)
     assert await one.purge(10, 0) == 0
+    assert await one.take_doubtful(10, 0) == {}
     assert await place.version() == before
 
 
@@ -265,7 +278,8 @@ async def test_a_row_that_was_damaged_is_never_served_and_others_are(
             await routes.update(ONE, ttl_ms=None, ended=True)
         assert await routes.find_many(ADA, [ONE, TWO]) == {TWO: good}
         clock.advance(TTL)
-        assert await routes.purge(10, 0) == 2
+        assert set(await routes.take_doubtful(10, TTL)) == {TWO}
+        assert await routes.take_doubtful(10, TTL) == {}
     assert [record.levelno for record in caplog.records] == [logging.CRITICAL]
     assert ONE not in caplog.text
 

@@ -15,7 +15,7 @@ from .sealing import CLEAR
 
 __all__ = ["COLUMNS", "by_id", "fit", "is_sayable", "route", "values"]
 
-COLUMNS: Final = "id, tenant, principal, backend, backend_task_id, created_at, expires_at, ended_at"
+COLUMNS: Final = "id, tenant, principal, backend, backend_task_id, created_at, expires_at, ended_at, doubtful_at"
 """The columns as `route` reads and `values` gives them."""
 
 
@@ -49,6 +49,7 @@ def values(of: Route) -> tuple[object, ...]:
     owner = of.owner
     return (
         of.id, owner.tenant, owner.principal, of.backend, of.backend_task_id, of.created_at, of.expires_at, of.ended_at,
+        of.doubtful_at,
     )  # fmt: skip
 
 

@@ -90,11 +90,23 @@ class Routes(Protocol):
         """
         ...
 
+    async def take_doubtful(self, limit: int, again_ms: int) -> Mapping[str, Route]:
+        """Up to `limit` routes, by their ids, of which somebody has to ask their backends whether the tasks are there.
+
+        That is so once the ttl has run out, and a day after the laying where it is unlimited (`routing.UNHEARD_MS`), as
+        long as the task was not found to be over; the longest doubtful are taken first. `update` notes the answer.
+
+        Whoever takes a route asks: for `again_ms` milliseconds from now on, and for a day at least where the ttl is
+        unlimited, nobody else gets it. So any number of gateways may call this at once, and one that dies, or can't
+        reach the backend, has only put off the asking. A row that was damaged is left out.
+        """
+        ...
+
     async def purge(self, limit: int, retention_ms: int) -> int:
         """Delete up to `limit` routes whose time passed at least `retention_ms` ago, the oldest first; how many.
 
-        That time is when the ttl ran out, or where it is unlimited, when the task was found to be over. A route whose
-        task has no ttl and was never found to be over stays. Any number of gateways may call this at once.
+        That time is when the ttl had run out and the task was found to be over, both; so a route of which nobody has
+        asked how its task ended stays, whatever the clock says. Any number of gateways may call this at once.
         """
         ...
 

@@ -54,9 +54,10 @@ SELECT n / 4, n % 4, n, 'death', '' FROM generate_series(1, 2000) AS n;
 INSERT INTO perdure.tombstone (id, tenant, principal, until)
 SELECT 'tsk_' || n, 't', 'ada', n FROM generate_series(1, 2000) AS n;
 INSERT INTO perdure.session (id, expires_at, info) SELECT 's' || n, n, '{}' FROM generate_series(1, 9) AS n;
-INSERT INTO perdure.route (id, tenant, principal, backend, backend_task_id, created_at, expires_at, ended_at)
+INSERT INTO perdure.route (id, tenant, principal, backend, backend_task_id, created_at, expires_at, ended_at,
+                           doubtful_at)
 SELECT 'tsk_' || n, 't' || n % 5, 'ada', 'b' || n % 3, 'r-' || n, n, CASE n % 3 WHEN 0 THEN n END,
-       CASE n % 2 WHEN 0 THEN n END
+       CASE n % 2 WHEN 0 THEN n END, CASE n % 2 WHEN 1 THEN n END
 FROM generate_series(1, 2000) AS n;
 """
 _TABLES: Final = ("task", "run", "input", "entry", "event", "tombstone", "session", "route")
@@ -188,8 +189,11 @@ SELECT n, 'h', 't' || n % 5, CASE WHEN n <= {0} / 2 THEN -n ELSE 1000 + n END, 1
 FROM generate_series(1, {0}) AS n;
 INSERT INTO perdure.tombstone (id, tenant, principal, until)
 SELECT 'old_' || n, 't', 'ada', 1000 + n FROM generate_series(1, {0}) AS n;
-INSERT INTO perdure.route (id, tenant, principal, backend, backend_task_id, created_at, expires_at)
-SELECT 'tsk_' || n, 't', 'ada', 'b', 'r-' || n, n, 1000 + n FROM generate_series(1, {0}) AS n;
+INSERT INTO perdure.route (id, tenant, principal, backend, backend_task_id, created_at, expires_at, ended_at,
+                           doubtful_at)
+SELECT 'tsk_' || n, 't', 'ada', 'b', 'r-' || n, n, 1000 + n, CASE n % 2 WHEN 0 THEN n END,
+       CASE n % 2 WHEN 1 THEN 1000 + n END
+FROM generate_series(1, {0}) AS n;
 """
 _FEW, _MANY = 1_000, 8_000
 _H: Final = ["h"]
@@ -244,7 +248,8 @@ async def pages_read(url: str, statement: str, values: Sequence[object]) -> int:
         ("ROUTE_LAY", [500, ["tsk_3"], ["t"], ["ada"], ["b"], ["r-3"], [1]]),
         ("ROUTE_STANDING", [["tsk_3"], ["b"], ["r-3"]]),
         ("ROUTE_FIND", [["tsk_3"], ["t"], ["ada"]]),
-        ("ROUTE_UPDATE", [["tsk_3"], [1], [1]]),
+        ("ROUTE_UPDATE", [["tsk_3"], [1], [1], [1]]),
+        ("ROUTE_TAKE_DOUBTFUL", [500, 10, 1, 1]),
         ("ROUTE_LOCK", [500, ["tsk_3"]]),
         ("ROUTE_PURGE", [500, 10, 0]),
     ],

@@ -86,6 +86,8 @@ async def test_it_works_behind_a_pooler(pgbouncer: Bouncer, database: str, clock
     await routes.open()
     laid = await routes.lay(ADA, "reports", "r-1", TTL, ONE)
     assert await routes.lay(ADA, "reports", "r-1", TTL, TWO) == laid
+    clock.advance(TTL)
+    assert set(await routes.take_doubtful(10, TTL)) == {ONE}
     await routes.update(ONE, ttl_ms=1_000, ended=True)
     assert (await routes.find(ADA, ONE)).expires_at == NOW + 1_000
     assert await routes.count() == 1

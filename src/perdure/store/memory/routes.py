@@ -54,6 +54,14 @@ class MemoryRoutes:
         if id in self._routes:
             self._routes[id] = routing.told(self._routes[id], ttl_ms, self._clock(), ended=ended)
 
+    async def take_doubtful(self, limit: int, again_ms: int) -> Mapping[str, Route]:
+        now = self._clock()
+        doubtful = [route for route in self._routes.values() if routing.is_doubtful(route, now)]
+        taken = sorted(doubtful, key=lambda route: (route.doubtful_at, route.id))[:limit]
+        asked = {route.id: routing.asked(route, again_ms, now) for route in taken}
+        self._routes |= asked
+        return asked
+
     async def purge(self, limit: int, retention_ms: int) -> int:
         now = self._clock()
         over = [route for route in self._routes.values() if routing.is_over(route, retention_ms, now)]

@@ -76,6 +76,9 @@ class PostgresRoutes:
         if route_rows.is_sayable(id):
             await self._lanes.do(self._told, Telling(id, ttl_ms, ended))
 
+    async def take_doubtful(self, limit: int, again_ms: int) -> Mapping[str, Route]:
+        return await self._errand(lambda access: routing.take_doubtful(access, limit, again_ms))
+
     async def purge(self, limit: int, retention_ms: int) -> int:
         return await self._errand(lambda access: routing.purge(access, limit, retention_ms))
 

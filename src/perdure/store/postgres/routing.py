@@ -1,4 +1,4 @@
-"""Batches of routes: laid, looked for, and brought up to what snapshots told; and what is over, purged."""
+"""Batches of routes: laid, looked for, brought up to what snapshots told; taken while doubtful, purged when over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import sql_routes
 from .access import Access
 from .jobs import Done
 
-__all__ = ["Laying", "Sought", "Telling", "count", "find", "lay", "purge", "update"]
+__all__ = ["Laying", "Sought", "Telling", "count", "find", "lay", "purge", "take_doubtful", "update"]
 
 _TRIES: Final = 3
 """How often a route is laid that stood there at first and could not be found then: somebody purged it in between."""
@@ -149,8 +149,16 @@ async def _write(access: Access, news: Sequence[Telling]) -> None:
         for each in news:
             if (route := routes.get(each.id)) is not None:
                 routes[each.id] = routing.told(route, each.ttl_ms, now, ended=each.ended)
-        columns = [[*routes], [of.expires_at for of in routes.values()], [of.ended_at for of in routes.values()]]
-        await access.connection.execute(sql_routes.ROUTE_UPDATE, *columns)
+        after = [*routes.values()]
+        times = [of.expires_at for of in after], [of.ended_at for of in after], [of.doubtful_at for of in after]
+        await access.connection.execute(sql_routes.ROUTE_UPDATE, [*routes], *times)
+
+
+async def take_doubtful(access: Access, limit: int, again_ms: int) -> Done:
+    spans = [routing.pause(again_ms, unlimited=unlimited) for unlimited in (True, False)]
+    async with access.reading():
+        rows = await access.connection.fetch(sql_routes.ROUTE_TAKE_DOUBTFUL, access.clock, limit, *spans)
+    return Done(route_rows.by_id(rows))
 
 
 async def purge(access: Access, limit: int, retention_ms: int) -> Done:

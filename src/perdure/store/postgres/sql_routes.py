@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from perdure.domain import routing
 from perdure.store import route_rows
 
 _ROUTE: Final = route_rows.COLUMNS
 _CLOCK: Final = "coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
 _NOW: Final = f"(SELECT {_CLOCK})"
 # Written as the index has it.
-_OVER: Final = "coalesce(expires_at, ended_at)"
+_OVER: Final = "greatest(expires_at, ended_at)"
 
 # index: route's indexes. What stands there already, under the id or behind it, is let pass and looked for afterwards.
 ROUTE_LAY: Final = f"""
-INSERT INTO perdure.route (id, tenant, principal, backend, backend_task_id, created_at, expires_at)
-SELECT id, tenant, principal, backend, backend_task_id, now, now + ttl_ms
+INSERT INTO perdure.route (id, tenant, principal, backend, backend_task_id, created_at, expires_at, doubtful_at)
+SELECT id, tenant, principal, backend, backend_task_id, now, now + ttl_ms, now + coalesce(ttl_ms, {routing.UNHEARD_MS})
 FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[])
     WITH ORDINALITY AS given (id, tenant, principal, backend, backend_task_id, ttl_ms, turn),
     (SELECT {_CLOCK} AS now OFFSET 0) AS clock
@@ -56,15 +57,24 @@ CROSS JOIN LATERAL (SELECT {_ROUTE} FROM perdure.route WHERE id = wanted_id FOR 
 
 # index: route_pkey
 ROUTE_UPDATE: Final = """
-UPDATE perdure.route AS route SET expires_at = given.expires_at, ended_at = given.ended_at
-FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS given (given_id, expires_at, ended_at)
+UPDATE perdure.route AS route SET expires_at = given.expires_at, ended_at = given.ended_at,
+                                  doubtful_at = given.doubtful_at
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS given (given_id, expires_at, ended_at, doubtful_at)
 WHERE route.id = given_id AND route.id = ANY($1::text[])"""
+
+# index: route_doubtful, then route_pkey. What another gateway is taking is passed over. $3 and $4: how long nobody else
+# gets it, without a ttl and with one.
+ROUTE_TAKE_DOUBTFUL: Final = f"""
+UPDATE perdure.route SET doubtful_at = {_NOW} + CASE WHEN expires_at IS NULL THEN $3::bigint ELSE $4::bigint END
+WHERE id = ANY(ARRAY(
+    SELECT id FROM perdure.route WHERE doubtful_at <= {_NOW} ORDER BY doubtful_at, id LIMIT $2 FOR UPDATE SKIP LOCKED))
+RETURNING {_ROUTE}"""  # noqa: S608
 
 # index: route_over, then route_pkey. A route that another gateway is deleting is passed over.
 ROUTE_PURGE: Final = f"""
 DELETE FROM perdure.route WHERE id = ANY(ARRAY(
-    SELECT id FROM perdure.route WHERE {_OVER} <= {_NOW} - $3::bigint ORDER BY {_OVER}, id LIMIT $2
-    FOR UPDATE SKIP LOCKED))
+    SELECT id FROM perdure.route WHERE ended_at IS NOT NULL AND {_OVER} <= {_NOW} - $3::bigint
+    ORDER BY {_OVER}, id LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING id"""  # noqa: S608
 
 # scans: route. It counts them all, and is asked for seldom.

@@ -61,8 +61,13 @@ class SQLiteRoutes(OnFile):
         if route is not None and routing.is_news(route, ttl_ms, ended=ended):
             await self._writer.submit(lambda tx: _update(tx, id, ttl_ms, self._clock(), ended=ended))
 
-    async def purge(self, limit: int, retention_ms: int) -> int:
+    async def take_doubtful(self, limit: int, again_ms: int) -> Mapping[str, Route]:
         # As above: without a look, an idle gateway would begin a transaction each time.
+        if not self._read(lambda reader: reader.all(sql_routes.ROUTE_DOUBTFUL, self._clock(), 1)):
+            return {}
+        return await self._writer.submit(lambda tx: _take_doubtful(tx, limit, again_ms, self._clock()))
+
+    async def purge(self, limit: int, retention_ms: int) -> int:
         if not self._read(lambda reader: reader.all(sql_routes.ROUTE_OVER, self._clock() - retention_ms, 1)):
             return 0
         return await self._writer.submit(lambda tx: _purge(tx, limit, self._clock() - retention_ms))
@@ -90,7 +95,13 @@ def _update(tx: Transaction, id: str, ttl_ms: int | None, now: int, *, ended: bo
     """Look again, since another gateway may have been told more meanwhile."""
     if (route := _by_id(tx, id)) is not None:
         route = routing.told(route, ttl_ms, now, ended=ended)
-        tx.run(sql_routes.ROUTE_UPDATE, route.expires_at, route.ended_at, id)
+        tx.run(sql_routes.ROUTE_UPDATE, route.expires_at, route.ended_at, route.doubtful_at, id)
+
+
+def _take_doubtful(tx: Transaction, limit: int, again_ms: int, now: int) -> dict[str, Route]:
+    doubtful: list[JSON] = [route_id for (route_id,) in tx.all(sql_routes.ROUTE_DOUBTFUL, now, limit)]
+    until = [now + routing.pause(again_ms, unlimited=unlimited) for unlimited in (True, False)]
+    return route_rows.by_id(tx.all(sql_routes.ROUTE_ASKED, *until, encode(doubtful)))
 
 
 def _purge(tx: Transaction, limit: int, before: int) -> int:

@@ -19,6 +19,11 @@ RETENTION = 10_000
 ONE, TWO, THREE = (f"tsk_{letter * 32}" for letter in "abc")
 
 
+async def over(routes: Routes, *ids: str, ttl_ms: int | None = TTL) -> None:
+    """The tasks of these routes are over, as a snapshot told."""
+    await asyncio.gather(*(routes.update(each, ttl_ms=ttl_ms, ended=True) for each in ids))
+
+
 async def purged(routes: Routes, limit: int = 10) -> int:
     return await routes.purge(limit, RETENTION)
 
@@ -28,7 +33,7 @@ async def purged(routes: Routes, limit: int = 10) -> int:
 
 async def test_a_route_is_found_as_it_was_laid(routes: Routes) -> None:
     laid = await routes.lay(ADA, "reports", "r-1", TTL, ONE)
-    assert laid == Route(ONE, ADA, "reports", "r-1", NOW, NOW + TTL)
+    assert laid == Route(ONE, ADA, "reports", "r-1", NOW, NOW + TTL, doubtful_at=NOW + TTL)
     assert await routes.find(ADA, ONE) == laid
     assert not laid.ended
 
@@ -147,11 +152,14 @@ async def test_a_ttl_of_ages_is_a_long_one(routes: Routes, clock: VirtualClock, 
     await routes.update(ONE, ttl_ms=TTL, ended=False)
     await routes.update(ONE, ttl_ms=ttl_ms, ended=False)
     assert await routes.find(ADA, ONE) == laid
+    await over(routes, ONE, ttl_ms=ttl_ms)
+    assert await purged(routes) == 0
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, -(2**80)])
 async def test_a_ttl_below_none_is_none(routes: Routes, ttl_ms: int) -> None:
     assert (await routes.lay(ADA, "reports", "r-1", ttl_ms, ONE)).expires_at == NOW
+    await over(routes, ONE, ttl_ms=ttl_ms)
     assert await purged(routes) == 0
 
 
@@ -247,12 +255,11 @@ async def test_many_snapshots_at_once_are_each_of_their_own_route(routes: Routes
 # -- purging -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ended", [False, True])
 async def test_a_route_with_a_ttl_goes_once_that_and_the_retention_have_passed(
-    routes: Routes, clock: VirtualClock, ended: bool
+    routes: Routes, clock: VirtualClock
 ) -> None:
     await routes.lay(ADA, "reports", "r-1", TTL, ONE)
-    await routes.update(ONE, ttl_ms=TTL, ended=ended)
+    await over(routes, ONE)
     clock.advance(TTL + RETENTION - 1)
     assert await purged(routes) == 0
     clock.advance(1)
@@ -276,6 +283,18 @@ async def test_one_without_goes_once_the_retention_has_passed_since_the_end(
     assert await purged(routes) == 1
 
 
+async def test_one_whose_task_was_found_to_be_over_late_stays_for_the_retention_from_then_on(
+    routes: Routes, clock: VirtualClock
+) -> None:
+    await routes.lay(ADA, "reports", "r-1", TTL, ONE)
+    clock.advance(9 * TTL)
+    await over(routes, ONE)
+    clock.advance(RETENTION - 1)
+    assert await purged(routes) == 0
+    clock.advance(1)
+    assert await purged(routes) == 1
+
+
 async def test_one_whose_ttl_became_longer_stays_for_longer(routes: Routes, clock: VirtualClock) -> None:
     await routes.lay(ADA, "reports", "r-1", TTL, ONE)
     await routes.update(ONE, ttl_ms=3 * TTL, ended=True)
@@ -287,7 +306,8 @@ async def test_one_whose_ttl_became_longer_stays_for_longer(routes: Routes, cloc
 
 async def test_no_more_are_purged_than_is_said_and_the_oldest_first(routes: Routes, clock: VirtualClock) -> None:
     for number, each in enumerate((TWO, ONE, THREE)):
-        await routes.lay(ADA, "reports", each, TTL + number, each)
+        await routes.lay(ADA, "reports", each, TTL, each)
+        await over(routes, each, ttl_ms=TTL + number)
     clock.advance(TTL + RETENTION + 2)
     assert await purged(routes, 0) == 0
     assert await purged(routes, 2) == 2
@@ -298,6 +318,7 @@ async def test_no_more_are_purged_than_is_said_and_the_oldest_first(routes: Rout
 async def test_two_who_purge_at_once_delete_each_route_once(routes: Routes, clock: VirtualClock) -> None:
     ids = [f"tsk_{number:032}" for number in range(20)]
     await asyncio.gather(*(routes.lay(ADA, "reports", each, TTL, each) for each in ids))
+    await over(routes, *ids)
     clock.advance(TTL + RETENTION)
     assert sum(await asyncio.gather(*(purged(routes, 8) for _ in range(4)))) == 20
 
@@ -306,6 +327,7 @@ async def test_what_is_told_of_a_route_while_it_is_purged_does_not_bring_it_back
     routes: Routes, clock: VirtualClock
 ) -> None:
     await routes.lay(ADA, "reports", "r-1", TTL, ONE)
+    await over(routes, ONE)
     clock.advance(TTL + RETENTION)
     gone, _ = await asyncio.gather(purged(routes), routes.update(ONE, ttl_ms=TTL, ended=True))
     assert gone == 1
@@ -314,6 +336,7 @@ async def test_what_is_told_of_a_route_while_it_is_purged_does_not_bring_it_back
 
 async def test_a_task_whose_route_was_purged_gets_another(routes: Routes, clock: VirtualClock) -> None:
     await routes.lay(ADA, "reports", "r-1", TTL, ONE)
+    await over(routes, ONE)
     clock.advance(TTL + RETENTION)
     await purged(routes)
     laid = await routes.lay(BOB, "reports", "r-1", TTL, TWO)

@@ -46,7 +46,7 @@ SUBJECTS: Final = (
     "watching",
 )
 """The modules of the suite."""
-OF_ROUTES: Final = ("routes",)
+OF_ROUTES: Final = ("routes", "doubtful_routes")
 """Those of the suite for the routes of a gateway."""
 
 
