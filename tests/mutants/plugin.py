@@ -74,7 +74,8 @@ def shared_route() -> None:
 
 def impatient_purge() -> None:
     """A route is purged by the clock, though nobody has asked whether its task is there yet."""
-    change(sql_routes, "ROUTE_OVER", "ended_at IS NOT NULL AND", "ended_at IS NULL AND expires_at <= ?1 OR")
+    over = "ended_at IS NOT NULL AND max(coalesce(expires_at, ended_at), ended_at)"
+    change(sql_routes, "ROUTE_OVER", over, "coalesce(expires_at, ended_at)")
 
 
 def late_lock() -> None:
