@@ -329,7 +329,7 @@ async def test_what_is_told_of_a_route_while_it_is_purged_does_not_bring_it_back
     await routes.lay(ADA, "reports", "r-1", TTL, ONE)
     await over(routes, ONE)
     clock.advance(TTL + RETENTION)
-    gone, _ = await asyncio.gather(purged(routes), routes.update(ONE, ttl_ms=TTL, ended=True))
+    gone, _ = await asyncio.gather(purged(routes), routes.update(ONE, ttl_ms=TTL - 1, ended=True))
     assert gone == 1
     assert await routes.count() == 0
 
