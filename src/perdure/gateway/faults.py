@@ -11,7 +11,7 @@ a tool would run twice.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
 
@@ -67,6 +67,12 @@ class Fault(PerdureError):
     def retryable(self) -> bool:
         """Whether the same request may fare better in a moment, if it may be sent twice at all."""
         return False
+
+    def again(self) -> Self:
+        """The same, to be raised by somebody else too: an exception keeps the tracebacks of all who raised it."""
+        again = type(self).__new__(type(self), *self.args)
+        again.__dict__.update(self.__dict__)
+        return again
 
     def error(self) -> JSONObject:
         """The `error` of a JSON-RPC response."""

@@ -175,7 +175,9 @@ class Upstream:
         self.discovered: JSONObject | None = None
         """The result of the last `server/discover` that was asked of it, by whomever."""
         self._url = _checked(name, url)
-        self._options: dict[str, Any] = {"proxy": proxy, "verify": verify}
+        # Certificates take a while to load, and where no TLS is spoken they are of no use.
+        trust = verify if proxy is not None or self._url.scheme == "https" else False
+        self._options: dict[str, Any] = {"proxy": proxy, "verify": trust}
         self._chance = chance
         self._stack = AsyncExitStack()
         self._pools: dict[bool, httpx2.AsyncHTTPTransport] = {}
