@@ -83,8 +83,9 @@ class Parser:
         self._check(now)
 
     def _lines(self, data: bytes) -> Iterator[bytes]:
-        if self._after_cr and data:
-            self._after_cr = False
+        if not data:
+            return
+        if self._after_cr:
             data = data[1:] if data.startswith(b"\n") else data
         # A CR that ends the piece ends a line, now: the event must not wait for a byte that may never come. If it was
         # the first half of a CRLF, the LF is dropped when it comes.
