@@ -110,7 +110,7 @@ def result(asked: Asked, **others: Any) -> dict[str, Any]:
 
 
 def response(body: Any, status: str = "200 OK", kind: str = JSON_TYPE, **headers: str) -> bytes:
-    """A whole response of HTTP. `body`: bytes, or what is to be JSON. `headers`: with `_` for `-`; "" leaves one out."""
+    """A whole response of HTTP. `body`: bytes, or to be JSON. `headers`: with `_` for `-`; "" leaves one out."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     all_of_them = {"content-type": kind, "content-length": str(len(data))}
     all_of_them |= {name.replace("_", "-"): value for name, value in headers.items()}

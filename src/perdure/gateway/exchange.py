@@ -154,6 +154,8 @@ class Exchange:
             except StopIteration:
                 return
             except SSEFault as fault:
+                if fault.late:
+                    raise BackendTimeout(self._reading.backend, begun=True, counts=self._reading.quick) from fault
                 # One call that says too much tells nothing of others.
                 raise self._broken(str(fault), counts=False) from fault
             except NotJSON as error:

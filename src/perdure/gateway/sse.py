@@ -22,11 +22,11 @@ _MARK: Final = b"\xef\xbb\xbf"
 
 
 class SSEFault(ValueError):
-    """The stream goes past a bound, or is no UTF-8. `quiet`: it only ever showed signs of life."""
+    """The stream goes past a bound, or is no UTF-8. `late`: that of time."""
 
-    def __init__(self, why: str, *, quiet: bool = False) -> None:
+    def __init__(self, why: str, *, late: bool = False) -> None:
         super().__init__(why)
-        self.quiet = quiet
+        self.late = late
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ class Parser:
         if self._size + len(self._line) > self._bounds.event:
             raise SSEFault("an event is too large")
         if now > self.silent_after:
-            raise SSEFault("there was nothing but signs of life for too long", quiet=True)
+            raise SSEFault("there was nothing but signs of life for too long", late=True)
 
     def _bound_quiet(self) -> None:
         if self._spent > self._bounds.quiet_bytes:
-            raise SSEFault("there are more signs of life than there may be", quiet=True)
+            raise SSEFault("there are more signs of life than there may be")
