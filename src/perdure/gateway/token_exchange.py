@@ -207,17 +207,18 @@ class TokenExchange:
         issued, life = answer.get("issued_token_type", _ACCESS_TOKEN), answer.get("expires_in", _UNSAID)
         if not (isinstance(token, str) and token.isascii() and token.isprintable() and token and " " not in token):
             raise self._unavailable("there is no token in its answer")
-        if not isinstance(kind, str) or kind.lower() != "bearer" or issued not in _TAKEN:
+        if not isinstance(kind, str) or kind.lower() != "bearer" or not (isinstance(issued, str) and issued in _TAKEN):
             raise self._unavailable("the token that it gives is of another type")
         if isinstance(life, bool) or not isinstance(life, int | float) or not 0 < life < math.inf:
             raise self._unavailable("its answer does not say how long the token lasts")
         return token, life
 
     def _refused(self, status: int, answer: JSONObject) -> Fault:
-        error = answer.get("error")
+        said = answer.get("error")
+        error = said if isinstance(said, str) else ""
         if 400 <= status < 500 and error in _CLIENTS_FAULT:
             return IdentityRefused(self._backend, "the access token can't be exchanged for one that is")
-        known = error if isinstance(error, str) and error.isascii() and error.isidentifier() else "no error of OAuth"
+        known = error if error.isascii() and error.isidentifier() else "no error of OAuth"
         return self._unavailable(f"HTTP status {status}, {known[:40]}")
 
     def _unavailable(self, why: str) -> IdentityUnavailable:
