@@ -1,16 +1,11 @@
-"""One backend over real HTTP: what comes of good answers, and of every way in which one can lie, hang or die."""
+"""One backend over real HTTP: good answers, what goes there and what does not, cancelling, and flow control."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
-import anyio
 import pytest
 
 from perdure.domain.errors import ConfigurationError
@@ -18,60 +13,16 @@ from perdure.domain.model import JSONObject
 from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
 from perdure.gateway.breaker import BreakerBounds, Position
 from perdure.gateway.faults import (
-    BackendBroken,
-    BackendRefused,
-    BackendTimeout,
     BackendUnavailable,
     Fault,
     Overloaded,
 )
 from perdure.gateway.sse import SSEBounds
-from perdure.gateway.upstream import Bounds, Reply, Safe, Upstream
+from perdure.gateway.upstream import Reply, Safe, Upstream
 from tests.support import PATIENCE, eventually
 
-from .raw_backend import Answer, Asked, Liar, chunk, event, liar, response, result, stream
-
-BOUNDS = Bounds(connect=PATIENCE, read=PATIENCE, body=1_000, events=SSEBounds(event=1_000, quiet_bytes=500))
-NOTE: JSONObject = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1, "own": None}}
-
-
-def call(method: str = "tools/call", id: Any = 7, **params: Any) -> JSONObject:
-    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-
-
-def soon() -> float:
-    return anyio.current_time() + PATIENCE
-
-
-def says(data: bytes, *, end: bool = False) -> Answer:
-    """Whatever is asked. `end`: and hangs up."""
-
-    async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-        writer.write(data)
-        await writer.drain()
-        if end:
-            writer.close()
-
-    return answer
-
-
-async def answers(asked: Asked, writer: asyncio.StreamWriter) -> None:
-    writer.write(response(result(asked)))
-
-
-async def hangs(_asked: Asked, _writer: asyncio.StreamWriter) -> None:
-    await asyncio.Event().wait()
-
-
-@asynccontextmanager
-async def backend(answer: Answer, bounds: Bounds = BOUNDS) -> AsyncGenerator[tuple[Liar, Upstream]]:
-    async with liar(answer) as lying, Upstream("b", lying.url, bounds, chance=lambda: 1.0) as upstream:
-        yield lying, upstream
-
-
-async def ask(upstream: Upstream, message: JSONObject | None = None, **headers: str) -> Reply:
-    return await upstream.request(message or call(), headers, deadline=soon())
-
+from .raw_backend import Answer, Asked, chunk, event, liar, response, result, stream
+from .upstreams import BOUNDS, NOTE, answers, ask, backend, call, hangs, says, soon
 
 # -- good answers ------------------------------------------------------------------------------------------------------
 
@@ -204,236 +155,6 @@ async def test_no_proxy_and_no_credentials_are_taken_from_the_environment(monkey
 def test_a_url_that_can_not_be_called_is_refused_at_the_start(url: str) -> None:
     with pytest.raises(ConfigurationError, match="backend b"):
         Upstream("b", url)
-
-
-# -- lies --------------------------------------------------------------------------------------------------------------
-
-
-def with_id(id: Any) -> bytes:
-    return response({"jsonrpc": "2.0", "id": id, "result": {}})
-
-
-LIES: Mapping[str, bytes] = {
-    "redirects": response(b"", "307 Temporary Redirect", location="http://127.0.0.1:9/elsewhere"),
-    "redirects with a body": response({"jsonrpc": "2.0", "id": 7, "result": {}}, "302 Found", location="/x"),
-    "of another type": response(b"<html>", kind="text/html"),
-    "no type": response({"jsonrpc": "2.0", "id": 7, "result": {}}, kind=""),
-    "compressed": response(b"\x1f\x8b" + b"0" * 50, content_encoding="gzip"),
-    "no JSON": response(b"{'a': 1}"),
-    "nothing": response(b""),
-    "acknowledges a request": response(b"", "202 Accepted", ""),
-    "a list": response([{"jsonrpc": "2.0", "id": 7, "result": {}}]),
-    "NaN": response(b'{"jsonrpc": "2.0", "id": 7, "result": {"a": NaN}}'),
-    "nested too deep": response(b'{"a":' * 190 + b"1" + b"}" * 190),
-    "another id": with_id(8),
-    "an id of another type": with_id("7"),
-    "an id that Python takes for it": with_id(7.0),
-    "no id": with_id(None),
-    "no version": response({"id": 7, "result": {}}),
-    "neither": response({"jsonrpc": "2.0", "id": 7}),
-    "both": response({"jsonrpc": "2.0", "id": 7, "result": {}, "error": {"code": 1, "message": ""}}),
-    "a result that is none": response({"jsonrpc": "2.0", "id": 7, "result": [1]}),
-    "an error that is none": response({"jsonrpc": "2.0", "id": 7, "error": {"code": "1", "message": ""}}),
-    "an error that is a text": response({"jsonrpc": "2.0", "id": 7, "error": "no"}),
-    "an event that is no JSON": stream(b"data: {\n\n"),
-    "an event that is a list": stream(b"data: []\n\n"),
-    "an event with another id": stream(event({"jsonrpc": "2.0", "id": 8, "result": {}})),
-    "an event that is no UTF-8": stream(b"data: \xff\n\n"),
-}
-
-
-@pytest.mark.parametrize("lie", LIES)
-async def test_what_is_not_the_protocols_is_a_fault_and_goes_no_further(lie: str) -> None:
-    async with backend(says(LIES[lie])) as (lying, upstream):
-        with pytest.raises(BackendBroken) as caught:
-            await upstream.request(call(), {}, deadline=soon(), retry=Safe())
-        assert len(lying.asked) == 1
-    assert caught.value.begun
-    assert "html" not in str(caught.value)
-    assert "127.0.0.1" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        response(b"[" + b" " * 2_000 + b"]"),
-        response(b"", content_length="9" * 18),
-        stream(b" " * 600, b" " * 600, kind="application/json"),
-        stream(b"data: " + b"a" * 2_000),
-        stream(*[b"data: " + b"a" * 90 + b"\n"] * 20),
-        stream(b": " + b"a" * 2_000),
-    ],
-    ids=["body", "announced", "body in chunks", "event", "event of many lines", "comment"],
-)
-async def test_what_is_too_large_is_not_read_to_its_end_and_says_nothing_of_the_backends_health(data: bytes) -> None:
-    async with backend(says(data)) as (_, upstream):
-        for _ in range(10):
-            with pytest.raises(BackendBroken, match="too large"):
-                await ask(upstream)
-        assert upstream.breaker.position is Position.CLOSED
-
-
-async def test_endless_comments_end_at_a_bound_and_the_backend_is_hung_up_on() -> None:
-    async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-        writer.write(stream(end=False))
-        while True:
-            writer.write(chunk(b": still here\n\n"))
-            await writer.drain()
-            await asyncio.sleep(0)
-
-    async with backend(answer) as (lying, upstream):
-        with pytest.raises(BackendBroken, match="signs of life"):
-            await ask(upstream)
-        await asyncio.wait_for(lying.hung_up.wait(), PATIENCE)
-
-
-async def test_a_comment_now_and_then_and_nothing_else_ends_after_a_time() -> None:
-    async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-        writer.write(stream(end=False))
-        while True:
-            writer.write(chunk(b":\n\n"))
-            await asyncio.sleep(0.02)
-
-    bounds = replace(BOUNDS, events=SSEBounds(quiet_seconds=0.1))
-    async with backend(answer, bounds) as (_, upstream):
-        with pytest.raises(BackendTimeout):
-            await ask(upstream)
-
-
-@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden", "404 Not Found"])
-async def test_a_status_that_refuses_is_no_answer_and_no_illness(status: str) -> None:
-    refusal = response({"error": "invalid_token"}, status, www_authenticate="Bearer realm=secret")
-    async with backend(says(refusal)) as (lying, upstream):
-        for _ in range(10):
-            with pytest.raises(BackendRefused) as caught:
-                await upstream.request(call("tasks/get"), {}, deadline=soon(), retry=Safe())
-            assert "secret" not in json.dumps(caught.value.error())
-        assert len(lying.asked) == 10
-        assert upstream.breaker.position is Position.CLOSED
-
-
-async def test_a_backend_without_room_is_left_alone_for_as_long_as_it_asks() -> None:
-    async with backend(says(response(b"", "429 Too Many Requests", "", retry_after="7"))) as (_, upstream):
-        with pytest.raises(BackendUnavailable) as caught:
-            await ask(upstream)
-    assert (caught.value.retry_after_ms, caught.value.begun, caught.value.counts) == (7_000, False, False)
-
-
-async def test_a_proxy_that_says_so_may_say_it_of_a_backend_that_died_at_the_request() -> None:
-    async with backend(says(response(b"<html>", "503 Service Unavailable", "text/html"))) as (_, upstream):
-        with pytest.raises(BackendUnavailable) as caught:
-            await ask(upstream)
-    assert (caught.value.begun, caught.value.counts) == (True, True)
-
-
-async def test_what_comes_after_the_response_is_nobodys() -> None:
-    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
-        writer.write(stream(event(result(asked)), event(NOTE), event(result(asked, second=True)), end=False))
-        await asyncio.Event().wait()
-
-    async with backend(answer) as (_, upstream):
-        reply = await ask(upstream)
-    assert reply.message == {"jsonrpc": "2.0", "id": 7, "result": {"resultType": "complete"}}
-
-
-async def test_a_header_that_can_not_be_sent_is_the_requests_fault() -> None:
-    async with backend(answers) as (_, upstream):
-        with pytest.raises(Fault) as caught:
-            await ask(upstream, None, **{"mcp-param-x": "a\r\nhost: b"})
-        assert not caught.value.counts
-        assert not caught.value.begun
-        await ask(upstream)
-
-
-# -- hanging and dying -------------------------------------------------------------------------------------------------
-
-
-async def test_nobody_listens_there() -> None:
-    async with liar(answers) as lying:
-        pass
-    async with Upstream("b", lying.url, BOUNDS) as upstream:
-        with pytest.raises(BackendUnavailable) as caught:
-            await ask(upstream)
-    assert (caught.value.begun, caught.value.counts) == (False, True)
-    assert "127.0.0.1" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"HTTP/1.1 200 OK\r\ncontent-ty",
-        response(b'{"jsonrpc": "2.0"', content_length="500"),
-        stream(event(NOTE), end=False),
-        stream(event(NOTE)),
-        stream(),
-        b"220 smtp.example ESMTP\r\n",
-    ],
-    ids=["at once", "in the head", "in the body", "in a stream", "a stream that ends", "no event", "no HTTP"],
-)
-async def test_a_backend_that_dies_may_have_carried_it_out(data: bytes) -> None:
-    async with backend(says(data, end=True)) as (_, upstream):
-        with pytest.raises(BackendUnavailable) as caught:
-            await ask(upstream)
-    assert (caught.value.begun, caught.value.counts) == (True, True)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", response(b'{"jsonrpc"', content_length="500"), stream(event(NOTE), end=False)],
-    ids=["no head", "in the body", "in a stream"],
-)
-@pytest.mark.parametrize("method", ["tools/call", "tasks/get"])
-async def test_a_backend_that_hangs_is_given_up_at_the_deadline_and_hears_of_it(data: bytes, method: str) -> None:
-    async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-        writer.write(data)
-        await asyncio.Event().wait()
-
-    async with backend(answer) as (lying, upstream):
-        with pytest.raises(BackendTimeout) as caught:
-            await upstream.request(call(method), {}, deadline=anyio.current_time() + 0.1)
-        await asyncio.wait_for(lying.hung_up.wait(), PATIENCE)
-    # A call runs somebody's code, which may take its time; a look at a task may not.
-    assert (caught.value.begun, caught.value.counts) == (True, method == "tasks/get")
-
-
-async def test_a_body_that_drips_is_given_up_at_the_deadline_all_the_same() -> None:
-    async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-        writer.write(stream(end=False, kind="application/json"))
-        while True:
-            writer.write(chunk(b" "))
-            await asyncio.sleep(0.01)
-
-    async with backend(answer) as (_, upstream):
-        with pytest.raises(BackendTimeout):
-            await upstream.request(call(), {}, deadline=anyio.current_time() + 0.1)
-
-
-async def test_what_runs_nobodys_code_has_to_begin_to_answer_soon() -> None:
-    async with backend(hangs, replace(BOUNDS, read=0.05)) as (_, upstream):
-        with pytest.raises(BackendTimeout):
-            await ask(upstream, call("tasks/get"))
-
-
-async def test_a_stream_without_a_sign_of_life_is_given_up() -> None:
-    async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-        writer.write(stream(event(NOTE), end=False))
-        await asyncio.Event().wait()
-
-    async with (
-        backend(answer, replace(BOUNDS, idle=0.05)) as (_, upstream),
-        upstream.stream(call("subscriptions/listen"), {}, deadline=math.inf) as exchange,
-    ):
-        events = exchange.events()
-        assert await anext(events) == NOTE
-        with pytest.raises(BackendTimeout):
-            await anext(events)
-
-
-async def test_the_total_is_a_bound_whatever_deadline_is_asked_for() -> None:
-    async with backend(hangs, replace(BOUNDS, total=0.05)) as (_, upstream):
-        with pytest.raises(BackendTimeout):
-            await upstream.request(call(), {}, deadline=math.inf)
 
 
 # -- cancelling, and slow readers --------------------------------------------------------------------------------------
@@ -592,3 +313,41 @@ async def test_what_may_have_been_carried_out_at_the_first_try_is_not_undone_by_
     await upstream.__aexit__(None, None, None)
     assert cast("dict[str, Any]", caught.value.error()["data"])["dev.perdure/unreachable"] is True
     assert caught.value.begun
+
+
+async def test_who_waited_while_the_breaker_opened_is_not_sent_after_all() -> None:
+    fail = asyncio.Event()
+
+    async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await fail.wait()
+        writer.write(response(b"", "502 Bad Gateway", ""))
+
+    bounds = replace(BOUNDS, calls=1, breaker=BreakerBounds(failures=1))
+    async with backend(answer, bounds) as (lying, upstream):
+        first, second = [asyncio.create_task(ask(upstream)) for _ in range(2)]
+        await eventually(lambda: bool(lying.asked) and upstream.calls.line.waiting == 1, "one is there, one waits")
+        fail.set()
+        gathered = await asyncio.gather(first, second, return_exceptions=True)
+        assert len(lying.asked) == 1
+    assert [cast("Fault", each).begun for each in gathered] == [True, False]
+
+
+async def test_requests_that_are_cancelled_at_any_moment_leave_no_connection_behind() -> None:
+    """However far one had come: before its connection, in its head, in its body."""
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        whole = response(result(asked, text="a" * 500))
+        for at in range(0, len(whole), 40):
+            writer.write(whole[at : at + 40])
+            await asyncio.sleep(0)
+
+    async with backend(answer, replace(BOUNDS, calls=2)) as (_, upstream):
+        for turns in range(60):
+            request = asyncio.create_task(ask(upstream))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+        assert upstream.calls.line.inside == 0
+        await asyncio.wait_for(asyncio.gather(*(ask(upstream) for _ in range(10))), PATIENCE)
+        assert upstream.breaker.position is Position.CLOSED
