@@ -148,3 +148,16 @@ def test_somebody_else_may_open_and_close_it(breaker: Breaker, clock: Clock) -> 
     assert breaker.wait == 4
     breaker.close()
     assert breaker.position is Position.CLOSED
+
+
+def test_who_wants_to_know_is_told_once_for_each_change(clock: Clock) -> None:
+    told = list[bool]()
+    breaker = Breaker(BOUNDS, clock, told.append)
+    fail(breaker, 3)
+    clock.now += 2
+    fail(breaker)
+    assert told == [True]
+    clock.now += 4
+    asked(breaker).good()
+    breaker.close()
+    assert told == [True, False]

@@ -103,6 +103,7 @@ async def test_what_is_between_a_client_and_the_gateway_goes_no_further_and_the_
                 "transfer-encoding": "chunked",
                 "mcp-session-id": "1",
                 "te": "trailers",
+                "X-Hop": "for the gateway only",
             },
         )
     assert dict(lying.asked[0].headers) == {

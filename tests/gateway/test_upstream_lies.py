@@ -142,6 +142,45 @@ async def test_a_backend_without_room_is_left_alone_for_as_long_as_it_asks() -> 
     assert (caught.value.retry_after_ms, caught.value.begun, caught.value.counts) == (7_000, False, False)
 
 
+async def test_a_backend_keeps_nobody_away_for_days() -> None:
+    async with backend(says(response(b"", "429 Too Many Requests", "", retry_after="999999"))) as (_, upstream):
+        with pytest.raises(BackendUnavailable) as caught:
+            await ask(upstream)
+    assert caught.value.retry_after_ms == 3_600_000
+
+
+@pytest.mark.parametrize("wish", ["", "soon", "-1", "Wed, 21 Oct 2015 07:28:00 GMT", "\u00b2", "9" * 400])
+async def test_a_wish_that_is_no_number_of_seconds_is_none(wish: str) -> None:
+    async with backend(says(response(b"", "429 Too Many Requests", "", retry_after=wish))) as (_, upstream):
+        with pytest.raises(BackendUnavailable) as caught:
+            await ask(upstream)
+    assert caught.value.retry_after_ms == 1_000
+
+
+async def test_a_head_without_end_is_given_up() -> None:
+    async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            writer.write(b"x-more: and more\r\n" * 100)
+            await writer.drain()
+
+    async with backend(answer) as (lying, upstream):
+        with pytest.raises(BackendUnavailable):
+            await ask(upstream)
+        await asyncio.wait_for(lying.hung_up.wait(), PATIENCE)
+
+
+async def test_the_log_says_what_it_was_and_clients_do_not_hear_it(caplog: pytest.LogCaptureFixture) -> None:
+    async with backend(says(b"", end=True)) as (_, upstream):
+        for _ in range(3):
+            with pytest.raises(BackendUnavailable) as caught:
+                await ask(upstream)
+            assert "RemoteProtocolError" not in json.dumps(caught.value.error())
+    assert [record.message for record in caplog.records if "RemoteProtocolError" in record.message] == [
+        "The backend b hung up before it had answered (RemoteProtocolError)"
+    ]
+
+
 async def test_a_proxy_that_says_so_may_say_it_of_a_backend_that_died_at_the_request() -> None:
     async with backend(says(response(b"<html>", "503 Service Unavailable", "text/html"))) as (_, upstream):
         with pytest.raises(BackendUnavailable) as caught:

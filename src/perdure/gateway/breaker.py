@@ -91,11 +91,14 @@ class Permit:
 
 
 class Breaker:
-    """The breaker of one backend."""
+    """The breaker of one backend. `changed`: is told when it has opened (True), and when it has closed."""
 
-    def __init__(self, bounds: BreakerBounds, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, bounds: BreakerBounds, clock: Callable[[], float], changed: Callable[[bool], None] = lambda _: None
+    ) -> None:
         self._bounds = bounds
         self._clock = clock
+        self._changed = changed
         self._counts: deque[_Count] = deque()
         self._opened: float | None = None
         self._pause = bounds.pause
@@ -171,10 +174,12 @@ class Breaker:
             self._pause = self._bounds.pause
         elif self._opened is not None:
             self._pause = min(self._bounds.longest, self._pause * 2)
-        self._opened = opened
+        before, self._opened = self._opened, opened
         self._trying = False
         self._counts.clear()
         self._era += 1
+        if (before is None) != (opened is None):
+            self._changed(opened is not None)
 
     def _remaining(self) -> float:
         return 0.0 if self._opened is None else max(0.0, self._opened + self._pause - self._clock())

@@ -11,7 +11,6 @@ nothing is read ahead meanwhile, so that a slow client slows its backend down.
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
@@ -34,6 +33,8 @@ _ENDING: Final = 0.05
 _TOO_MANY: Final = 429
 _NO_ROOM: Final = 503
 _EMPTY: Final = frozenset({202, 204})
+_LONGEST: Final = 3_600
+"""Seconds that clients are told to stay away at most, whatever a backend says."""
 
 
 class Verdict(Protocol):
@@ -272,4 +273,4 @@ def _is_error(value: object) -> bool:
 
 def _milliseconds(text: str) -> int | None:
     """Of `Retry-After`, if that says seconds; a date would have to be held against our clock."""
-    return math.ceil(int(text) * 1000) if text.isdecimal() and len(text) < 7 else None
+    return min(int(text), _LONGEST) * 1000 if text.isascii() and text.isdecimal() and len(text) < 7 else None

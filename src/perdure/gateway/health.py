@@ -12,7 +12,7 @@ before its pause is over: a backend that answers probes and fails requests must 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
@@ -65,7 +65,7 @@ class Health:
         upstream: Upstream,
         bounds: HealthBounds | None = None,
         *,
-        headers: Callable[[], Awaitable[dict[str, str]]] | None = None,
+        headers: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
         chance: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
@@ -87,7 +87,7 @@ class Health:
     async def probe(self) -> bool:
         """Look once. Whether it is well."""
         try:
-            headers = {} if self._headers is None else await self._headers()
+            headers: Mapping[str, str] = {} if self._headers is None else await self._headers()
             deadline = anyio.current_time() + self._bounds.within
             await self._upstream.probe(*discovery(headers), deadline=deadline)
         except Fault as fault:
@@ -110,7 +110,7 @@ class Health:
             breaker.close()
 
 
-def discovery(headers: dict[str, str]) -> tuple[JSONObject, dict[str, str]]:
+def discovery(headers: Mapping[str, str]) -> tuple[JSONObject, dict[str, str]]:
     """A `server/discover` of the gateway's own, and the headers that go with it; `headers` come on top."""
     meta: JSONObject = {
         PROTOCOL_VERSION_META_KEY: _VERSION,

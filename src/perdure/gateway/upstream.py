@@ -13,6 +13,7 @@ meanwhile), head, body. Only `request` sends anything twice, and only by `Safe`.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
@@ -28,8 +29,9 @@ import httpx2
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject
 from perdure.domain.names import DISCOVER
+from perdure.wire.refusals import Seldom
 
-from . import retrying
+from . import hops, retrying
 from .breaker import Breaker, BreakerBounds, Permit
 from .exchange import Exchange, Reading, Verdict, of_transport
 from .faults import BackendRefused, BackendTimeout, BackendUnavailable, Fault
@@ -40,24 +42,12 @@ from .sse import SSEBounds
 
 __all__ = ["Bounds", "Exchange", "Reply", "Safe", "Upstream"]
 
+logger = logging.getLogger(__name__)
+
 _LISTEN: Final = "subscriptions/listen"
 _KEPT: Final = 4.0
 """Seconds that a connection is kept without use: less than servers keep one (uvicorn and Node 5 s), or we would send a
 request on one that they are closing, and nobody could say whether it was carried out."""
-_HOPS: Final = frozenset(
-    {
-        "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-        "transfer-encoding", "upgrade", "expect", "host", "content-length", "content-encoding", "content-type",
-        "accept", "accept-encoding", "cookie", "mcp-session-id", "last-event-id", "user-agent",
-    }
-)  # fmt: skip
-"""Headers that are between a client and the gateway, or that are ours to say."""
-_OURS: Final = [
-    (b"content-type", b"application/json"),
-    (b"accept", b"application/json, text/event-stream"),
-    (b"accept-encoding", b"identity"),
-    (b"user-agent", b"perdure-gateway"),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +94,12 @@ class Reply:
 class _Outcome:
     """Tells the breaker how one exchange went, and of a stream also what becomes of it after it has begun well."""
 
-    __slots__ = ("_breaker", "_permit", "_told")
+    __slots__ = ("_breaker", "_note", "_permit", "_told")
 
-    def __init__(self, breaker: Breaker, permit: Permit) -> None:
+    def __init__(self, breaker: Breaker, permit: Permit, note: Callable[[Fault], None]) -> None:
         self._breaker = breaker
         self._permit = permit
+        self._note = note
         self._told = False
 
     def good(self) -> None:
@@ -116,6 +107,7 @@ class _Outcome:
         self._told = True
 
     def fault(self, fault: Fault) -> None:
+        self._note(fault)
         if isinstance(fault, BackendRefused):  # by a backend that is there
             self._permit.good()
         elif not fault.counts:
@@ -169,7 +161,7 @@ class Upstream:
     ) -> None:
         self.name = name
         self.bounds = bounds or Bounds()
-        self.breaker = Breaker(self.bounds.breaker, clock)
+        self.breaker = Breaker(self.bounds.breaker, clock, self._tell)
         self.calls = Gate(name, self.bounds.calls, self.bounds.queue, self.bounds.patience)
         self.streams = Gate(name, self.bounds.streams, 0, self.bounds.patience)
         self.discovered: JSONObject | None = None
@@ -179,6 +171,7 @@ class Upstream:
         trust = verify if proxy is not None or self._url.scheme == "https" else False
         self._options: dict[str, Any] = {"proxy": proxy, "verify": trust}
         self._chance = chance
+        self._seldom = Seldom(clock)
         self._stack = AsyncExitStack()
         self._pools: dict[bool, httpx2.AsyncHTTPTransport] = {}
 
@@ -275,7 +268,7 @@ class Upstream:
     async def _exchange(
         self, message: JSONObject, headers: Mapping[str, str], deadline: float
     ) -> AsyncGenerator[Exchange]:
-        outcome = _Outcome(self.breaker, self._permit())
+        outcome = _Outcome(self.breaker, self._permit(), self._note)
         try:
             async with self._begun(message, headers, deadline, outcome) as exchange:
                 yield exchange
@@ -310,7 +303,7 @@ class Upstream:
         # Until there is a head, httpx2 has no bound for reading: a call may run for as long as the deadline lets it.
         timeout = {"connect": bounds.connect, "read": None, "write": bounds.read, "pool": bounds.connect}
         request = httpx2.Request(
-            "POST", self._url, headers=_headers(headers), content=encode(message), extensions={"timeout": timeout}
+            "POST", self._url, headers=hops.onward(headers), content=encode(message), extensions={"timeout": timeout}
         )
         until = min(deadline, anyio.current_time() + bounds.read) if quick else deadline
         pool = self._pools[message.get("method") == _LISTEN]
@@ -325,6 +318,18 @@ class Upstream:
         bounds, asked = self.bounds, cast("int | str | None", message.get("id"))
         return Reading(self.name, asked, bounds.body, bounds.events, bounds.read, bounds.idle, deadline, quick)
 
+    def _tell(self, opened: bool) -> None:
+        if opened:
+            logger.warning("the backend %s is not well, and is left alone for a while", self.name)
+        else:
+            logger.info("the backend %s is well again", self.name)
+
+    def _note(self, fault: Fault) -> None:
+        """A line in the log: clients hear less than whoever runs the gateway has to."""
+        cause = type(fault.__cause__ or fault).__name__
+        if (more := self._seldom.due(f"{fault} {cause}")) is not None:
+            logger.warning("%s (%s)%s", fault, cause, more)
+
     def _refuse_if_left_alone(self) -> None:
         if (wait := self.breaker.wait) > 0:
             raise BackendUnavailable(
@@ -337,14 +342,6 @@ class Upstream:
             self._refuse_if_left_alone()
             raise BackendUnavailable(self.name, "is not well", counts=False, resting=True)
         return permit
-
-
-def _headers(given: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    # Names and values as ASGI has them: what is no ASCII in them is Latin-1.
-    passed = [
-        (name.encode("latin-1"), value.encode("latin-1")) for name, value in given.items() if name.lower() not in _HOPS
-    ]
-    return [*_OURS, *passed]
 
 
 def _checked(name: str, text: str) -> httpx2.URL:
