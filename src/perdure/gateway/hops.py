@@ -1,9 +1,9 @@
-"""Which headers go on to a backend: all that are given, but those that are between two neighbours, and those that are
-ours.
+"""Which headers go on to a backend: all that are given, but what is between neighbours and what is ours to say.
 
 Whoever passes a request on chooses what of a client's headers is given at all. This is the last look, so that no
 mistake there can split a request in two, or have a backend take the client's word for its size, its host or its
-session.
+session. What a `Connection` header names is not looked at: a client that names the header which says who asks would
+have it left out, and a backend might take that for nobody in particular.
 """
 
 from __future__ import annotations
@@ -31,13 +31,6 @@ _OURS: Final = [
 
 def onward(given: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """What is sent where `given` is to go along."""
-    left_out = _HOPS | _named_by_connection(given)
     # Names and values as ASGI has them: what is no ASCII in them is Latin-1.
-    passed = [(name, value) for name, value in given.items() if name.lower() not in left_out]
+    passed = [(name, value) for name, value in given.items() if name.lower() not in _HOPS]
     return [*_OURS, *((name.encode("latin-1"), value.encode("latin-1")) for name, value in passed)]
-
-
-def _named_by_connection(given: Mapping[str, str]) -> frozenset[str]:
-    """What a client says is for the next hop only (RFC 9110, 7.6.1)."""
-    said = [value for name, value in given.items() if name.lower() == "connection"]
-    return frozenset(name.strip().lower() for value in said for name in value.split(","))
