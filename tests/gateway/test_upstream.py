@@ -13,6 +13,7 @@ from perdure.domain.model import JSONObject
 from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
 from perdure.gateway.breaker import BreakerBounds, Position
 from perdure.gateway.faults import (
+    BackendRefused,
     BackendUnavailable,
     Fault,
     Overloaded,
@@ -174,6 +175,18 @@ async def test_leaving_an_exchange_hangs_up_and_frees_its_place() -> None:
         assert upstream.breaker.position is Position.CLOSED
 
 
+@pytest.mark.parametrize("data", [stream(event(NOTE), end=False), response(b"{", content_length="500")])
+async def test_an_exchange_that_nobody_reads_is_hung_up_on_as_well(data: bytes) -> None:
+    async def answer(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await asyncio.Event().wait()
+
+    async with backend(answer) as (lying, upstream):
+        async with upstream.stream(call(), {}, deadline=soon()):
+            pass
+        await asyncio.wait_for(lying.hung_up.wait(), PATIENCE)
+
+
 @pytest.mark.parametrize("answer", [hangs, says(stream(event(NOTE), end=False))], ids=["no head", "in a stream"])
 async def test_a_request_that_is_cancelled_hangs_up_and_touches_no_other(answer: Answer) -> None:
     async def one_or_the_other(asked: Asked, writer: asyncio.StreamWriter) -> None:
@@ -240,6 +253,28 @@ async def test_the_breaker_leaves_alone_what_failed_and_asks_again_after_the_pau
         assert (caught.value.retry_after_ms, caught.value.begun) == (2_000, False)
         now, working = 2.0, True
         await ask(upstream)
+        assert upstream.breaker.position is Position.CLOSED
+
+
+async def test_a_trial_that_is_given_up_leaves_room_for_the_next_and_one_that_is_refused_is_answered() -> None:
+    now = 0.0
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        if asked.message["id"] == 7:
+            await asyncio.Event().wait()
+        writer.write(response(b"", "401 Unauthorized", ""))
+
+    async with liar(answer) as lying, Upstream("b", lying.url, BOUNDS, clock=lambda: now) as upstream:
+        upstream.breaker.open()
+        now = upstream.breaker.wait
+        trial = asyncio.create_task(ask(upstream))
+        await eventually(lambda: bool(lying.asked), "it was asked")
+        with pytest.raises(BackendUnavailable):
+            await ask(upstream, call(id=8))
+        trial.cancel()
+        await asyncio.wait([trial])
+        with pytest.raises(BackendRefused):
+            await ask(upstream, call(id=8))
         assert upstream.breaker.position is Position.CLOSED
 
 

@@ -42,6 +42,7 @@ LIES: Mapping[str, bytes] = {
     "of another type": response(b"<html>", kind="text/html"),
     "no type": response({"jsonrpc": "2.0", "id": 7, "result": {}}, kind=""),
     "compressed": response(b"\x1f\x8b" + b"0" * 50, content_encoding="gzip"),
+    "says that it is compressed": response({"jsonrpc": "2.0", "id": 7, "result": {}}, content_encoding="gzip"),
     "no JSON": response(b"{'a': 1}"),
     "nothing": response(b""),
     "acknowledges a request": response(b"", "202 Accepted", ""),

@@ -141,6 +141,8 @@ class Exchange:
 
     async def close(self) -> None:
         """Be done with it. If it was not at its end, the backend sees that nobody listens any more."""
+        # From the outside in: a generator that is left where it stands is closed whenever the collector comes by. The
+        # response by itself, since one that was never read has no generator that would do it.
         with anyio.move_on_after(_CLOSING, shield=True):
             if self._events is not None:
                 await self._events.aclose()
