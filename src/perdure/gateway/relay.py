@@ -1,0 +1,111 @@
+"""The response to one client: a JSON body, or a stream that is written event by event as events come.
+
+An event is written before the next one is read from the backend, so a client that reads slowly slows its backend down,
+and nothing piles up here. One that has stopped reading is cut off after `frame_within` seconds. A stream that has
+nothing to say for a while gets a comment, so that no proxy between takes it for dead; comments of a backend's are not
+passed on, since one that writes nothing but comments would look alive.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from starlette.types import Send
+
+from perdure.domain.model import JSONObject
+
+from .answers import Answer
+from .rawjson import encode
+
+__all__ = ["FRAME_WITHIN", "PING_EVERY", "Outlet", "Stalled"]
+
+FRAME_WITHIN: Final = 30.0
+"""Seconds that a client has to take an event."""
+PING_EVERY: Final = 15.0
+"""Seconds of silence after which there is a comment."""
+
+_PING: Final = b": ping\r\n\r\n"
+_STREAM: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Stalled(Exception):
+    """The client has not taken an event in time: there is nobody to say anything to."""
+
+
+class Outlet:
+    """One response. `group` holds what runs beside it, for as long as it is open."""
+
+    def __init__(self, send: Send, group: TaskGroup, frame_within: float = FRAME_WITHIN) -> None:
+        self._send = send
+        self._group = group
+        self._frame_within = frame_within
+        self._turn = anyio.Lock()
+        self._written = 0
+        self.begun = False
+        self.over = False
+
+    async def event(self, message: JSONObject) -> None:
+        """One event of the stream that the response is, from the first of them on.
+
+        Raises:
+            Stalled: the client did not take it.
+        """
+        if not self.begun:
+            self.begun = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+            self._group.start_soon(self._keep_alive)
+        await self._write(_event(message))
+
+    async def answer(self, answer: Answer) -> None:
+        """The last there is to say: the final event of a stream, or the whole response.
+
+        Raises:
+            Stalled: the client did not take it.
+        """
+        self.over = True
+        if self.begun:
+            await self._write(_event(answer.message), more=False)
+            return
+        body = encode(answer.message)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await self._write(body, more=False)
+
+    async def acknowledge(self) -> None:
+        """The answer to a notification: none."""
+        await self.refuse(202)
+
+    async def refuse(self, status: int) -> None:
+        """A status, and no word."""
+        self.over = True
+        headers = [(b"content-length", b"0")]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _write(self, content: bytes, *, more: bool = True) -> None:
+        self._written += 1
+        with anyio.move_on_after(self._frame_within) as waiting:
+            async with self._turn:
+                await self._send({"type": "http.response.body", "body": content, "more_body": more})
+        if waiting.cancelled_caught:
+            raise Stalled
+
+    async def _keep_alive(self) -> None:
+        seen = 0
+        while not self.over:
+            seen = self._written
+            await anyio.sleep(PING_EVERY)
+            if seen == self._written and not self.over:
+                await self._write(_PING)
+
+
+def _event(message: JSONObject) -> bytes:
+    return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"
