@@ -123,10 +123,7 @@ class Gateway:
         body = await http.body()
         async with anyio.create_task_group() as group:
             outlet = Outlet(send, group)
-            try:
-                await self._receive(http, body, outlet, receive)
-            except Stalled:
-                logger.warning("a client has not read its response in time: it is cut off")
+            await self._receive(http, body, outlet, receive)
             outlet.over = True
             group.cancel_scope.cancel()
 
@@ -173,8 +170,8 @@ class Gateway:
             if isinstance(error, PerdureError) and not isinstance(error, Fault):
                 logger.debug("%s: %s", request.method, error)
             await outlet.answer(failure(request.id, error))
-        except Stalled:
-            raise
+        except Stalled:  # there is nobody to tell; a response that has no end is cut off by whoever serves us
+            logger.warning("a client has not read its response in time: it is cut off")
         except Exception:  # the boundary of a request: whatever went wrong is no matter for others
             logger.exception("a request failed inside the gateway")
             error = MCPError(INTERNAL_ERROR, "Internal error", {"gateway": True})

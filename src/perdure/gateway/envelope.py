@@ -51,7 +51,8 @@ _PASSED: Final = frozenset({MCP_PROTOCOL_VERSION_HEADER, MCP_METHOD_HEADER, "tra
 _PARAM: Final = MCP_PARAM_HEADER_PREFIX.lower()
 _NOT_ONE: Final = "Body must be a single JSON-RPC request or notification object"
 
-_UNCARRIED: Final = "The request holds a value that JSON text can't carry: NaN or an infinity"
+_SURROGATE: Final = "a lone surrogate"
+_INFINITE: Final = "NaN or an infinity"
 
 
 class Refused(Exception):
@@ -119,9 +120,18 @@ def read(headers: Iterable[tuple[str, str]], body: bytes) -> Request | Notificat
     if not isinstance(id, int | str) or isinstance(id, bool):
         raise Refused(None, MCPError(INVALID_REQUEST, _NOT_ONE))
     _check_headers(id, decoded, given, folded)
-    if not carried:
-        raise Refused(id, MCPError(INVALID_PARAMS, _UNCARRIED))
+    if not carried or not _is_text(id):
+        why = _SURROGATE if carried else _INFINITE
+        raise Refused(id, MCPError(INVALID_PARAMS, f"The request holds a value that JSON text can't carry: {why}"))
     return Request(id, decoded["method"], cast("JSONObject", params), _passed(folded), folded.get(MCP_NAME_HEADER))
+
+
+def _is_text(id: int | str) -> bool:
+    try:
+        str(id).encode()
+    except (UnicodeError, ValueError):  # of more digits than Python writes
+        return False
+    return True
 
 
 def _parsed(body: bytes) -> tuple[Any, bool]:

@@ -104,7 +104,10 @@ class Outlet:
             seen = self._written
             await anyio.sleep(PING_EVERY)
             if seen == self._written and not self.over:
-                await self._write(_PING)
+                try:
+                    await self._write(_PING)
+                except Stalled:
+                    self._group.cancel_scope.cancel()
 
 
 def _event(message: JSONObject) -> bytes:

@@ -100,7 +100,7 @@ class Routing:
             await self._routes.update(route.id, ttl_ms=ttl_ms, ended=ended)
 
     async def purge(self, retention: float) -> None:
-        """Delete routes whose time is over, in bounded parts, for ever. `retention`: seconds that they stay after it."""
+        """Delete routes whose time is over, in bounded parts, for ever. `retention`: seconds that they still stay."""
         while True:
             await anyio.sleep(_PURGE_EVERY * random.uniform(0.5, 1.5))  # noqa: S311 - for gateways not to come at once
             try:
