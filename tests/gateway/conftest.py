@@ -31,6 +31,9 @@ async def pair(tmp_path: Path) -> AsyncGenerator[Pair]:
     first, second = Tools(), Tools()
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    async with stage(tmp_path / "one", first.declare) as one, stage(tmp_path / "two", second.declare) as two:
-        async with fronting({"one": one.client.url, "two": two.client.url}) as front:
-            yield Pair(front, one, two, first, second)
+    async with (
+        stage(tmp_path / "one", first.declare) as one,
+        stage(tmp_path / "two", second.declare) as two,
+        fronting({"one": one.client.url, "two": two.client.url}) as front,
+    ):
+        yield Pair(front, one, two, first, second)

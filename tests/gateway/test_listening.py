@@ -84,12 +84,15 @@ async def test_changes_of_a_backends_lists_are_told_and_seen_in_the_list() -> No
         await ctx.notify_tools_changed()
         return "grown"
 
-    async with serving(mcp) as (_, url), fronting({"it": url}) as front:
-        async with listening(front.client, "nonsense", toolsListChanged=True) as stream:
-            await stream.begun()
-            assert stream.judge.honored["toolsListChanged"] is True
-            await front.client.call("it_grow", {})
-            frame = await stream.frame()
-            assert frame["method"] == "notifications/tools/list_changed"
-            listed = await front.client.request("tools/list")
-            assert [tool["name"] for tool in listed.result["tools"]] == ["it_grow", "it_grown"]
+    async with (
+        serving(mcp) as (_, url),
+        fronting({"it": url}) as front,
+        listening(front.client, "nonsense", toolsListChanged=True) as stream,
+    ):
+        await stream.begun()
+        assert stream.judge.honored["toolsListChanged"] is True
+        await front.client.call("it_grow", {})
+        frame = await stream.frame()
+        assert frame["method"] == "notifications/tools/list_changed"
+        listed = await front.client.request("tools/list")
+        assert [tool["name"] for tool in listed.result["tools"]] == ["it_grow", "it_grown"]

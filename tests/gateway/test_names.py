@@ -94,14 +94,18 @@ async def test_prompts_and_resources_are_found_as_well() -> None:
 
 
 async def test_a_long_list_comes_in_pages_and_a_cursor_of_another_list_is_refused() -> None:
-    async with serving(library()) as (_, a), serving(archive()) as (_, b):
-        async with fronting({"lib": a, "old": b}, "page = 2") as front:
-            first = (await front.client.request("tools/list")).result
-            assert len(first["tools"]) == 2
-            rest = (await front.client.request("tools/list", {"cursor": first["nextCursor"]})).result
-            assert [tool["name"] for tool in rest["tools"]] == ["old_burn"]
-            assert "nextCursor" not in rest
-            assert (await front.client.request("tools/list", {"cursor": "bm9uZQ=="})).code == -32602
+    two = {"lib": "", "old": ""}
+    async with (
+        serving(library()) as (_, two["lib"]),
+        serving(archive()) as (_, two["old"]),
+        fronting(two, "page = 2") as front,
+    ):
+        first = (await front.client.request("tools/list")).result
+        assert len(first["tools"]) == 2
+        rest = (await front.client.request("tools/list", {"cursor": first["nextCursor"]})).result
+        assert [tool["name"] for tool in rest["tools"]] == ["old_burn"]
+        assert "nextCursor" not in rest
+        assert (await front.client.request("tools/list", {"cursor": "bm9uZQ=="})).code == -32602
 
 
 async def test_a_map_exposes_what_it_names_and_nothing_else() -> None:
