@@ -49,10 +49,13 @@ class Bad:
             writer.write(response(result(asked, ttlMs=60_000, cacheScope="public", tools=[])))
         else:
             self.asked.append(asked.message)
-            said = self.said.pop(0) if self.said else result(asked)
+            said: Any = self.said.pop(0) if self.said else result(asked)
             if said is None:
                 await asyncio.Event().wait()
-            writer.write(said if isinstance(said, bytes) else response({**said, "id": asked.message["id"]}))
+            elif isinstance(said, bytes):
+                writer.write(said)
+            else:
+                writer.write(response(said | {"id": asked.message["id"]}))
         await writer.drain()
 
 
@@ -204,11 +207,12 @@ async def test_a_backend_that_hangs_costs_its_own_client_a_time_out_and_nobody_e
 
 
 async def test_snapshots_on_a_stream_that_nobody_asked_for_go_no_further(good: Stage) -> None:
-    stranger = {**HANDLE, "taskId": "somebody-elses"}
-    over = {**HANDLE, "status": "completed", "result": {"content": []}, "lastUpdatedAt": "2026-11-30T00:00:01.000Z"}
+    stranger: Any = {**HANDLE, "taskId": "somebody-elses"}
+    ended: Any = {"status": "completed", "result": {"content": []}, "lastUpdatedAt": "2026-11-30T00:00:01.000Z"}
+    over: Any = {**HANDLE, **ended}
     for snapshot in (stranger, over):
-        snapshot.pop("resultType")
-    frames = [
+        del snapshot["resultType"]
+    frames: list[Any] = [
         {
             "method": "notifications/subscriptions/acknowledged",
             "params": {"notifications": {"taskIds": ["theirs-0001"]}},

@@ -27,6 +27,7 @@ __all__ = [
     "failure",
     "invalid_params",
     "method_not_found",
+    "passed",
     "refused_handle",
     "result",
     "success",
@@ -34,6 +35,8 @@ __all__ = [
 
 UNAVAILABLE: Final = -32000
 """Out of capacity, or somebody can't be reached: the same request may succeed after `data.retryAfterMs`."""
+
+_ABOUT_US: Final = frozenset({401, 403, 407})
 
 RequestId = int | str | None
 
@@ -71,6 +74,15 @@ def failure(id: RequestId, error: MCPError | PerdureError | Fault) -> Answer:
         error = MCPError(INTERNAL_ERROR, "Internal error", {"gateway": True})
     said = error.error
     return Answer(_error(id, said.code, said.message, said.data), ERROR_CODE_HTTP_STATUS.get(said.code, 200))
+
+
+def passed(message: JSONObject, status: int) -> Answer:
+    """A backend's response. That it does not let the gateway in is no word to the client, whose token is good here."""
+    if status in _ABOUT_US:
+        error = message.get("error")
+        code = error.get("code") if isinstance(error, dict) else None
+        status = ERROR_CODE_HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200
+    return Answer(message, status)
 
 
 def _fault(id: RequestId, fault: Fault) -> Answer:

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from perdure.domain.errors import PerdureError
+from perdure.domain.model import JSONObject
 from perdure.domain.names import DISCOVER
 from perdure.wire.identity import of_token
 
@@ -34,7 +35,8 @@ from .faults import Fault
 from .forwarding import Forwarding
 from .inflight import Caller, InFlight, Pending
 from .listening import LISTEN, Listening
-from .naming import Naming
+from .metrics import Metrics, exposition
+from .naming import FORWARDED, Naming
 from .relay import Outlet, Stalled
 from .routing import Routing
 from .shelf import KINDS
@@ -46,6 +48,8 @@ __all__ = ["Gateway"]
 logger = logging.getLogger(__name__)
 
 _CANCELLED: Final = "notifications/cancelled"
+
+_KNOWN: Final = frozenset({*METHODS, *KINDS, *FORWARDED, DISCOVER, LISTEN})
 
 Handler = Callable[[Request, Asker, Outlet, Pending], Awaitable[None]]
 
@@ -69,6 +73,7 @@ class Gateway:
         self.catalog = catalog
         self.routing = routing
         self.in_flight = InFlight()
+        self.metrics = Metrics(_KNOWN)
         self._security = TransportSecurityMiddleware(security)
         self._tenant_claim = tenant_claim
         self._retention = retention
@@ -109,6 +114,10 @@ class Gateway:
                     for backend in self.backends.values():
                         await backend.passing.aclose()
 
+    def exposition(self) -> str:
+        """What is counted, as Prometheus reads it."""
+        return exposition(self.metrics, self.backends.values(), len(self.in_flight), len(self.listening))
+
     def end_subscriptions(self) -> None:
         """Have all streams that are listened to end, and say so. On the event loop only."""
         self.listening.end()
@@ -147,11 +156,13 @@ class Gateway:
         if said.method == LISTEN and not check_accept_headers(http)[1]:
             await outlet.refuse(406)
             return
+        began = anyio.current_time()
         with anyio.CancelScope() as scope, self.in_flight.entered(caller, said.id, scope) as pending:
             async with anyio.create_task_group() as group:
                 group.start_soon(_watch, receive, scope)
                 await self._serve(said, asker, outlet, pending)
                 group.cancel_scope.cancel()
+        self.metrics.note(pending.backend, said.method, _outcome(outlet.said), anyio.current_time() - began)
         if pending.told and not outlet.over:
             error = MCPError(CONNECTION_CLOSED, "Request cancelled", {"gateway": True})
             await outlet.answer(failure(said.id, error))
@@ -178,7 +189,7 @@ class Gateway:
             await outlet.answer(failure(request.id, error))
 
     async def _serve_task(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
-        await outlet.answer(await self._tasks.serve(request, asker))
+        await outlet.answer(await self._tasks.serve(request, asker, pending))
 
     async def _serve_list(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
         envelope.validate(request)
@@ -189,6 +200,17 @@ class Gateway:
     async def _discover(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
         envelope.validate(request)
         await outlet.answer(success(request.id, await self.catalog.discover(asker)))
+
+
+def _outcome(said: JSONObject | None) -> str:
+    """What became of a request, for whoever counts."""
+    if said is None:
+        return "gone"
+    error = said.get("error")
+    if not isinstance(error, dict):
+        return "ok"
+    data = error.get("data")
+    return "gateway" if isinstance(data, dict) and data.get("gateway") is True else "error"
 
 
 def _refusal(http: HTTPRequest) -> Response | None:

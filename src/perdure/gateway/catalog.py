@@ -16,7 +16,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import anyio
@@ -140,7 +140,7 @@ class Catalog:
             except Fault as fault:
                 logger.warning("the backend %s did not list its %ss: %s", shelf.backend.name, kind.noun, fault)
                 faults.append(fault)
-                found[shelf.backend.name] = shelf.last(kind, asker) or _NONE
+                found[shelf.backend.name] = replace(shelf.last(kind, asker) or _NONE, ttl_ms=0)
 
         async with anyio.create_task_group() as group:
             for shelf in self._shelves.values():
@@ -208,10 +208,19 @@ class Catalog:
         # A name that begins like a prefix, or is in a map, can be nobody else's unless a backend exposes any name.
         if len(possible) <= 1:
             return possible[0] if possible else None
-        for backend, theirs in possible:
-            if theirs in await self._shelves[backend.name].names(kind, asker):
-                return backend, theirs
-        return None
+        names = await self._names(kind, [backend for backend, _ in possible], asker)
+        return next(((backend, theirs) for backend, theirs in possible if theirs in names[backend.name]), None)
+
+    async def _names(self, kind: Kind, backends: Sequence[Backend], asker: Asker) -> dict[str, frozenset[str]]:
+        """What each of them lists. One that can't be asked just now has nothing, as far as anybody can tell."""
+        names: dict[str, frozenset[str]] = {}
+        for backend in backends:
+            try:
+                names[backend.name] = await self._shelves[backend.name].names(kind, asker)
+            except Fault as fault:
+                logger.info("the backend %s did not list its %ss: %s", backend.name, kind.noun, fault)
+                names[backend.name] = frozenset()
+        return names
 
     async def resource(self, uri: str, asker: Asker) -> Backend | None:
         """The backend that has a resource: by how its address begins, as it lists it, or as a template of it has it."""
@@ -220,12 +229,14 @@ class Catalog:
         open_ones = [backend for backend in self._backends if not backend.addresses]
         if len(open_ones) == 1:
             return open_ones[0]
+        resources = await self._names(KINDS[RESOURCES], open_ones, asker)
         for backend in open_ones:
-            if uri in await self._shelves[backend.name].names(KINDS[RESOURCES], asker):
+            if uri in resources[backend.name]:
                 return backend
+        templates = await self._names(KINDS[TEMPLATES], open_ones, asker)
         for backend in open_ones:
-            templates = await self._shelves[backend.name].names(KINDS[TEMPLATES], asker)
-            if uri in templates or any(_fits(uri, template) for template in templates):
+            of_it = templates[backend.name]
+            if uri in of_it or any(_fits(uri, template) for template in of_it):
                 return backend
         return None
 

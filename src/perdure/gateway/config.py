@@ -81,13 +81,17 @@ class AuthConfig:
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """All of it. `retention`: seconds that a route is kept once its task's time has passed."""
+    """All of it.
+
+    `metrics`: whether GET /metrics is answered. `retention`: seconds that a route is kept once its task's time is over.
+    """
 
     name: str
     version: str
     store: str
     backends: tuple[BackendConfig, ...]
     auth: AuthConfig | None = None
+    metrics: bool = False
     page: int = 500
     request_body: int = 4 * _MEBIBYTE
     subscriptions: int = 1_000
@@ -132,6 +136,7 @@ def _gateway(top: Table) -> GatewayConfig:
         name=gateway.text("name", "perdure-gateway"),
         version=gateway.text("version", "1"),
         store=gateway.text("store"),
+        metrics=gateway.flag("metrics"),
         page=gateway.count("page", 500),
         backends=_backends(top),
         auth=auth,

@@ -45,6 +45,12 @@ class Table:
             return default
         return value
 
+    def flag(self, key: str) -> bool:
+        value = self.take(key)
+        if not isinstance(value, bool | None):
+            self.wrong(key, "write true or false")
+        return value is True
+
     def seconds(self, key: str, default: float) -> float:
         value = self.take(key)
         if value is None:

@@ -22,7 +22,7 @@ from perdure.domain.model import JSONObject
 from perdure.domain.names import IDEMPOTENCY_KEY
 
 from . import rewriting
-from .answers import Answer, failure, refused_handle
+from .answers import Answer, failure, passed, refused_handle
 from .backends import Asker, Backend
 from .envelope import Request
 from .faults import BackendTimeout, Fault
@@ -96,7 +96,7 @@ class Forwarding:
                 response = await self._routed(it, asker, response)
             except (MCPError, StoreUnavailable) as error:
                 return failure(it.request.id, error)
-        return Answer(response, status)
+        return passed(response, status)
 
     async def _routed(self, it: Forwarded, asker: Asker, response: JSONObject) -> JSONObject:
         if not it.request.declares_tasks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
@@ -18,7 +18,9 @@ from .forwarding import Forwarded, Forwarding
 from .inflight import Pending
 from .relay import Outlet
 
-__all__ = ["Naming"]
+__all__ = ["FORWARDED", "Naming"]
+
+FORWARDED: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 
 Find = Callable[[Request, Asker], Awaitable[Forwarded]]
 

@@ -50,6 +50,8 @@ class Outlet:
         self._written = 0
         self.begun = False
         self.over = False
+        self.said: JSONObject | None = None
+        """The response, once there is one."""
 
     async def event(self, message: JSONObject) -> None:
         """One event of the stream that the response is, from the first of them on.
@@ -69,7 +71,7 @@ class Outlet:
         Raises:
             Stalled: the client did not take it.
         """
-        self.over = True
+        self.over, self.said = True, answer.message
         if self.begun:
             await self._write(_event(answer.message), more=False)
             return

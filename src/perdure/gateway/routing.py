@@ -91,13 +91,19 @@ class Routing:
         return {task_id: found[task_id] for task_id in task_ids if task_id in found}
 
     async def note(self, route: Route, snapshot: Mapping[str, JSON]) -> None:
-        """What a snapshot told of a task: its ttl, and whether it is over. Writes only what is new."""
+        """What a snapshot told of a task: its ttl, and whether it is over. Writes only what is new.
+
+        A table that can't be reached keeps no snapshot from its client: what is not noted now is by the next one.
+        """
         ttl = snapshot.get("ttlMs")
         if not _is_ttl(ttl):
             return
         ttl_ms, ended = cast("int | None", ttl), snapshot.get("status") in TERMINAL
         if is_news(route, ttl_ms, ended=ended):
-            await self._routes.update(route.id, ttl_ms=ttl_ms, ended=ended)
+            try:
+                await self._routes.update(route.id, ttl_ms=ttl_ms, ended=ended)
+            except StoreUnavailable as error:
+                logger.warning("what a task is like could not be noted on its route: %s", error)
 
     async def purge(self, retention: float) -> None:
         """Delete routes whose time is over, in bounded parts, for ever. `retention`: seconds that they still stay."""

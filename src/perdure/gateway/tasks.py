@@ -8,10 +8,11 @@ from perdure.domain.model import JSONObject
 from perdure.domain.routing import Route
 
 from . import rewriting
-from .answers import Answer, invalid_params
+from .answers import Answer, invalid_params, passed
 from .backends import Asker, Backend
 from .envelope import Request, check_name, require_tasks
 from .faults import BackendBroken, BackendUnavailable
+from .inflight import Pending
 from .routing import Routing
 
 __all__ = ["METHODS", "Tasks"]
@@ -28,7 +29,7 @@ class Tasks:
         self._routing = routing
         self._backends = backends
 
-    async def serve(self, request: Request, asker: Asker) -> Answer:
+    async def serve(self, request: Request, asker: Asker, pending: Pending) -> Answer:
         """The answer to one of them.
 
         Raises:
@@ -42,6 +43,7 @@ class Tasks:
         if not isinstance(task_id, str) or not _fits(request):
             raise invalid_params()
         route = await self._routing.find(asker.owner, task_id)
+        pending.backend = route.backend
         return await self.ask(route, request, asker)
 
     async def ask(self, route: Route, request: Request, asker: Asker) -> Answer:
@@ -57,11 +59,11 @@ class Tasks:
         response = cast("JSONObject", reply.message)
         if "error" in response:
             said = rewriting.error(cast("JSONObject", response["error"]), theirs, route.id)
-            return Answer({**response, "id": request.id, "error": said}, reply.status)
+            return passed({**response, "id": request.id, "error": said}, reply.status)
         result = cast("JSONObject", response["result"])
         if request.method == GET:
             result = await self.seen(route, result)
-        return Answer({**response, "result": rewriting.snapshot(result, theirs, route.id)}, reply.status)
+        return passed({**response, "result": rewriting.snapshot(result, theirs, route.id)}, reply.status)
 
     async def seen(self, route: Route, snapshot: JSONObject) -> JSONObject:
         """A snapshot of a task, noted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import ipaddress
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -21,9 +21,11 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from perdure.domain.errors import ConfigurationError, PerdureError
+from perdure.domain.errors import ConfigurationError, PerdureError, StoreUnavailable
 from perdure.gateway.app import Gateway
 from perdure.gateway.backends import Asker, Backend
 from perdure.gateway.catalog import Catalog
@@ -34,13 +36,15 @@ from perdure.gateway.upstream import Bounds, Upstream
 from perdure.store.routes import Routes
 from perdure.wire.identity import ANONYMOUS
 
-from . import http, logs, options, ports, stores, verdicts
+from . import health, http, logs, options, ports, stores, verdicts
 from .discretion import Command
 from .gateway_identity import passing_of
 from .leaving import Leaving
 
 __all__ = ["assemble", "gateway"]
 
+_PATIENCE = 2.0
+"""Seconds for the answer of the table of routes."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -179,19 +183,44 @@ def application(config: GatewayConfig, proxy: Gateway, routes: Routes) -> Starle
             await routes.close()
 
     endpoint: Any = RequestBodyLimitMiddleware(proxy, config.request_body)
+    beside = [Route(health.PATH, endpoint=_health(routes), methods=["GET"])]
+    if config.metrics:
+        beside.append(Route("/metrics", endpoint=_metrics(proxy), methods=["GET"]))
     if config.auth is None:
-        return Starlette(routes=[Route("/mcp", endpoint=endpoint)], lifespan=lifespan)
+        return Starlette(routes=[Route("/mcp", endpoint=endpoint), *beside], lifespan=lifespan)
     auth, resource = config.auth, AnyHttpUrl(config.auth.resource)
     required = [*auth.scopes]
     guarded = RequireAuthMiddleware(endpoint, required, build_resource_metadata_url(resource))
     metadata = create_protected_resource_routes(resource, [AnyHttpUrl(auth.issuer)], required)
     backend = BearerAuthBackend(_verifier(auth))
     app = Starlette(
-        routes=[Route("/mcp", endpoint=guarded), *metadata],
+        routes=[Route("/mcp", endpoint=guarded), *metadata, *beside],
         lifespan=lifespan,
         middleware=[Middleware(AuthenticationMiddleware, backend=backend), Middleware(AuthContextMiddleware)],
     )
     return verdicts.heard(app)
+
+
+def _metrics(proxy: Gateway) -> Callable[[Request], Response]:
+    def metrics(_: Request) -> Response:
+        return PlainTextResponse(proxy.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return metrics
+
+
+def _health(routes: Routes) -> Callable[[Request], Awaitable[Response]]:
+    """Whether this gateway is of use: without its table it finds no task. Its backends have a health of their own."""
+
+    async def answer(_: Request) -> Response:
+        with anyio.move_on_after(_PATIENCE):
+            try:
+                await routes.find_many(ANONYMOUS, ["none"])
+            except StoreUnavailable:
+                return PlainTextResponse("the route table does not answer\n", 503, {"Cache-Control": "no-store"})
+            return PlainTextResponse("ok\n", 200, {"Cache-Control": "no-store"})
+        return PlainTextResponse("the route table does not answer\n", 503, {"Cache-Control": "no-store"})
+
+    return answer
 
 
 def _verifier(auth: AuthConfig) -> TokenVerifier:
