@@ -67,7 +67,8 @@ class Catalog:
         """
         for kind in KINDS.values():
             seen: dict[str, str] = {}
-            for each in self._named(kind, await self._listed(kind, asker)):
+            listed, _ = await self._asked(kind, asker)
+            for each in self._named(kind, listed):
                 if (other := seen.setdefault(each.name, each.backend.name)) != each.backend.name:
                     raise ConfigurationError(
                         f"the backends {other} and {each.backend.name} both have the {kind.noun} {each.name!r}: "
@@ -131,6 +132,13 @@ class Catalog:
         return next(claims, None)
 
     async def _listed(self, kind: Kind, asker: Asker) -> dict[str, Listed]:
+        found, faults = await self._asked(kind, asker)
+        if faults and len(faults) == len(self._backends) and not any(each.entries for each in found.values()):
+            raise faults[0]
+        return found
+
+    async def _asked(self, kind: Kind, asker: Asker) -> tuple[dict[str, Listed], list[Fault]]:
+        """What each of them lists; of one that does not, what it listed last; and what kept those from it."""
         found: dict[str, Listed] = {}
         faults: list[Fault] = []
 
@@ -145,9 +153,7 @@ class Catalog:
         async with anyio.create_task_group() as group:
             for shelf in self._shelves.values():
                 group.start_soon(look, shelf)
-        if faults and len(faults) == len(self._backends) and not any(each.entries for each in found.values()):
-            raise faults[0]
-        return found
+        return found, faults
 
     # Discovery -------------------------------------------------------------------------------------------------------
 

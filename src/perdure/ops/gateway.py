@@ -43,6 +43,8 @@ from .leaving import Leaving
 
 __all__ = ["assemble", "gateway"]
 
+_LOOK_WITHIN = 15.0
+"""Seconds that the backends have for what is compared at the start."""
 _PATIENCE = 2.0
 """Seconds for the answer of the table of routes."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -69,8 +71,8 @@ def gateway(
         _check_exposure(read, host, allowed=allow_anonymous)
         routes = stores.open_routes(store or read.store)
         proxy = assemble(read, routes, security=_security(host))
-        anyio.run(_look, proxy, routes)
         app = application(read, proxy, routes)
+        anyio.run(_look, proxy, routes)
     except PerdureError as error:
         raise SystemExit(f"perdure: {error}") from None
     sockets = ports.bind(host, port)
@@ -167,7 +169,8 @@ async def _look(proxy: Gateway, routes: Routes) -> None:
     await routes.open()
     await routes.close()
     async with proxy.reaching():
-        await proxy.catalog.check(Asker(ANONYMOUS))
+        with anyio.move_on_after(_LOOK_WITHIN):  # one that hangs keeps the gateway from nobody else
+            await proxy.catalog.check(Asker(ANONYMOUS))
 
 
 def application(config: GatewayConfig, proxy: Gateway, routes: Routes) -> Starlette:
