@@ -8,7 +8,7 @@ Streams that are listened to have a pool and a gate of their own. They stay open
 places of the calls; and what a pool does for each request grows with the connections that it has.
 
 A request goes: breaker (without waiting, if the backend is left alone), gate, breaker again (it may have opened
-meanwhile), head, body. Only `request` sends anything twice, and only by `Safe`.
+meanwhile), head, body. Nothing is sent twice but by `Safe`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 import anyio
 import httpx2
@@ -43,6 +43,8 @@ from .sse import SSEBounds
 __all__ = ["Bounds", "Exchange", "Reply", "Safe", "Upstream"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _LISTEN: Final = "subscriptions/listen"
 _KEPT: Final = 4.0
@@ -214,12 +216,45 @@ class Upstream:
             Fault: there is none.
         """
         deadline = min(deadline, anyio.current_time() + self.bounds.total)
+        return await self._insist(lambda: self._once(message, headers, deadline, lane), deadline, retry)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        message: JSONObject,
+        headers: Mapping[str, str],
+        *,
+        deadline: float,
+        retry: Safe | None = None,
+        lane: Hashable = None,
+    ) -> AsyncGenerator[Exchange]:
+        """The response to `message` as it comes. Leaving it before its end cancels the request, and nothing else.
+
+        Arguments as of `request`. Once a response has begun, nothing is sent again.
+
+        Raises:
+            Fault: there is none. Reading it may raise one as well.
+        """
+        async with AsyncExitStack() as stack:
+
+            async def begin() -> Exchange:
+                return await stack.enter_async_context(self._admitted(message, headers, deadline, lane))
+
+            yield await self._insist(begin, deadline, retry)
+
+    async def probe(self, message: JSONObject, headers: Mapping[str, str], *, deadline: float) -> Reply:
+        """As `request`, past the gate and the breaker, and once: to find out how it is. The breaker is not told."""
+        async with self._begun(message, headers, deadline, _Ignored()) as exchange:
+            return await self._read(exchange, message)
+
+    async def _insist(self, send: Callable[[], Awaitable[T]], deadline: float, retry: Safe | None) -> T:
         failures, begun = 0, False
         while True:
             try:
-                return await self._once(message, headers, deadline, lane)
+                return await send()
             except Fault as fault:
                 failures += 1
+                # What an earlier try may have done is not undone by the last one, which perhaps was not even sent.
                 fault.begun = begun = fault.begun or begun
                 left = deadline - anyio.current_time()
                 wait = None if retry is None else retrying.pause(fault, failures, retry, left, self._chance())
@@ -228,28 +263,16 @@ class Upstream:
             await anyio.sleep(wait)
 
     @asynccontextmanager
-    async def stream(
-        self, message: JSONObject, headers: Mapping[str, str], *, deadline: float, lane: Hashable = None
+    async def _admitted(
+        self, message: JSONObject, headers: Mapping[str, str], deadline: float, lane: Hashable
     ) -> AsyncGenerator[Exchange]:
-        """The response to `message` as it comes. Leaving it before its end cancels the request, and nothing else.
-
-        Arguments as of `request`; nothing is sent twice.
-
-        Raises:
-            Fault: there is none. Reading it may raise one as well.
-        """
         self._refuse_if_left_alone()
         gate = self.streams if message.get("method") == _LISTEN else self.calls
         async with gate.place(lane, deadline), self._exchange(message, headers, deadline) as exchange:
             yield exchange
 
-    async def probe(self, message: JSONObject, headers: Mapping[str, str], *, deadline: float) -> Reply:
-        """As `request`, past the gate and the breaker, and once: to find out how it is. The breaker is not told."""
-        async with self._begun(message, headers, deadline, _Ignored()) as exchange:
-            return await self._read(exchange, message)
-
     async def _once(self, message: JSONObject, headers: Mapping[str, str], deadline: float, lane: Hashable) -> Reply:
-        async with self.stream(message, headers, deadline=deadline, lane=lane) as exchange:
+        async with self._admitted(message, headers, deadline, lane) as exchange:
             return await self._read(exchange, message)
 
     async def _read(self, exchange: Exchange, message: JSONObject) -> Reply:
