@@ -174,6 +174,13 @@ async def test_an_answer_that_is_too_large_is_an_error(good: Stage) -> None:
         await is_well(front)
 
 
+async def test_a_stream_of_nothing_but_comments_is_an_error(good: Stage) -> None:
+    async with beside(good, Bad(stream(b": nothing\n" * 20_000, end=False))) as (front, _):
+        reply = await ask(front)
+        assert (reply.status, reply.error["data"]["backend"]) == (502, "bad")
+        await is_well(front)
+
+
 async def test_a_backend_that_dies_within_a_stream_leaves_an_error_as_the_last_event(good: Stage) -> None:
     progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}}
     async with beside(good, Bad(stream(event(progress), end=False)[:-2])) as (front, lying):

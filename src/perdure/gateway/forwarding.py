@@ -72,7 +72,9 @@ class Forwarding:
         message = it.request.message(it.params)
         with anyio.CancelScope(deadline=deadline) as scope:
             told = {**it.headers, **await it.backend.passing.headers(asker.owner, asker.token)}
-            async with it.backend.upstream.stream(message, told, deadline=deadline, lane=asker.owner) as exchange:
+            retry = it.backend.upstream.safe(message)
+            stream = it.backend.upstream.stream(message, told, deadline=deadline, retry=retry, lane=asker.owner)
+            async with stream as exchange:
                 if not exchange.is_stream:
                     response = cast("JSONObject", await exchange.body())
                     scope.deadline = float("inf")
