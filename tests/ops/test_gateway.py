@@ -1,5 +1,6 @@
 """`perdure gateway`: what it refuses before it opens a port, and what is at its address beside /mcp."""
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ from click.testing import CliRunner
 from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import ConfigurationError, StoreUnavailable
+from perdure.domain.model import Owner
+from perdure.domain.routing import Route
 from perdure.gateway.backends import Naming
 from perdure.gateway.config import BackendConfig, parse
 from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, SecretPlace, SignedConfig
@@ -83,7 +86,7 @@ async def test_metrics_are_there_if_they_are_asked_for_and_tell_of_each_backend(
 
 async def test_its_health_is_that_of_the_table_of_routes() -> None:
     class Away(MemoryRoutes):
-        async def find_many(self, owner: object, ids: object) -> dict[str, object]:  # type: ignore[override]
+        async def find_many(self, owner: Owner, ids: Collection[str]) -> Mapping[str, Route]:
             raise StoreUnavailable
 
     config = parse(SMALLEST)

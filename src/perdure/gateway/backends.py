@@ -29,6 +29,8 @@ from .upstream import Reply, Upstream
 __all__ = ["Asker", "Backend", "Naming"]
 
 _AGAIN: Final = Safe()
+_SOON: Final = 5.0
+"""Seconds that a request of the gateway's own may take: somebody waits for it who asked several backends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Backend:
         *,
         name: str | None = None,
         retry: Safe | None = _AGAIN,
-        within: float = 10.0,
+        within: float = _SOON,
     ) -> JSONObject:
         """The response to a request of the gateway's own, on behalf of `asker`.
 

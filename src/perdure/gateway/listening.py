@@ -143,9 +143,17 @@ class Listening:
     async def _core_of_each(self, asker: Asker, core: JSONObject) -> dict[str, JSONObject]:
         """What each backend is asked of the core's kinds: what it can do, and the resources that are its own."""
         asked: dict[str, JSONObject] = {}
-        for name in self._backends:
+        capable: dict[str, JSONObject] = {}
+
+        async def look(name: str) -> None:
             said = await self._catalog.discovered(name, asker)
-            capabilities = cast("JSONObject", (said or {}).get("capabilities") or {})
+            capable[name] = cast("JSONObject", (said or {}).get("capabilities") or {})
+
+        async with anyio.create_task_group() as group:
+            for name in self._backends:
+                group.start_soon(look, name)
+        for name in self._backends:
+            capabilities = capable[name]
             for flag, capability in _FLAGS.items():
                 if core.get(flag) is True and capability in capabilities:
                     asked.setdefault(name, {})[flag] = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import anyio
 from mcp_types import METHOD_NOT_FOUND
@@ -81,7 +81,8 @@ class Shelf:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self._kept: OrderedDict[tuple[str, Owner | None], Listed] = OrderedDict()
-        self._turns: dict[str, anyio.Lock] = {}
+        self._turns: dict[tuple[str, Owner | None], anyio.Lock] = {}
+        self._private: set[str] = set()
 
     def last(self, kind: Kind, asker: Asker) -> Listed | None:
         """The list as it was known last, fresh or not."""
@@ -120,19 +121,28 @@ class Shelf:
 
         return await self._fresh(DISCOVER, asker, ask)
 
-    async def _fresh(self, method: str, asker: Asker, ask: Callable[[], Any]) -> Listed:
+    async def _fresh(self, method: str, asker: Asker, ask: Callable[[], Awaitable[Listed]]) -> Listed:
         if (kept := self._current(method, asker)) is not None:
             return kept
-        async with self._turns.setdefault(method, anyio.Lock()):
-            if (kept := self._current(method, asker)) is not None:
-                return kept
-            listed: Listed = await ask()
-            key = (method, asker.owner if listed.private else None)
-            self._kept[key] = listed
-            self._kept.move_to_end(key)
-            while len(self._kept) > _OWNERS:
-                self._kept.popitem(last=False)
-            return listed
+        # Whoever asks while somebody else does waits for that answer, if it may be for both.
+        turn = (method, asker.owner if method in self._private else None)
+        lock = self._turns.setdefault(turn, anyio.Lock())
+        try:
+            async with lock:
+                return self._current(method, asker) or self._keep(method, asker, await ask())
+        finally:
+            if not lock.statistics().tasks_waiting and not lock.locked():
+                self._turns.pop(turn, None)
+
+    def _keep(self, method: str, asker: Asker, listed: Listed) -> Listed:
+        if listed.private:
+            self._private.add(method)
+        key = (method, asker.owner if listed.private else None)
+        self._kept[key] = listed
+        self._kept.move_to_end(key)
+        while len(self._kept) > _OWNERS:
+            self._kept.popitem(last=False)
+        return listed
 
     def _current(self, method: str, asker: Asker) -> Listed | None:
         for owner in (asker.owner, None):
