@@ -32,12 +32,13 @@ from .backends import Asker, Backend
 from .faults import Fault
 from .shelf import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Listed, Shelf
 
-__all__ = ["Catalog"]
+__all__ = ["Catalog", "fits", "together"]
 
 logger = logging.getLogger(__name__)
 
 _LONGEST: Final = 3_600_000
 """Milliseconds that `server/discover` is fresh for at most."""
+_BRACES: Final = re.compile(r"\{[^{}]*\}")
 _NONE: Final = Listed((), 0, private=False)
 
 
@@ -181,7 +182,7 @@ class Catalog:
         ttl = 0 if faults else min(_LONGEST, *(each.ttl_ms for each in in_order))
         return {
             "supportedVersions": [*MODERN_PROTOCOL_VERSIONS],
-            "capabilities": _together([each.entries[0] for each in in_order]),
+            "capabilities": together([each.entries[0] for each in in_order]),
             "resultType": "complete",
             "ttlMs": ttl,
             "cacheScope": "private" if any(each.private for each in in_order) else "public",
@@ -242,24 +243,28 @@ class Catalog:
         templates = await self._names(KINDS[TEMPLATES], open_ones, asker)
         for backend in open_ones:
             of_it = templates[backend.name]
-            if uri in of_it or any(_fits(uri, template) for template in of_it):
+            if uri in of_it or any(fits(uri, template) for template in of_it):
                 return backend
         return None
 
 
-def _together(said: Sequence[JSONObject]) -> JSONObject:
-    """The capabilities of all. An extension is offered if one has it, keys of idempotency only if nobody lacks them."""
-    together: JSONObject = {}
+def together(said: Sequence[JSONObject]) -> JSONObject:
+    """The capabilities of all. An extension is offered if one has it, keys of idempotency only if nobody lacks them.
+
+    What they said stays as it is: it is kept, and looked at by others.
+    """
+    merged: JSONObject = {}
     each_of = [cast("JSONObject", one.get("capabilities") or {}) for one in said]
     for one in each_of:
-        together = _either(together, one)
-    extensions = together.get("extensions")
-    if isinstance(extensions, dict):
-        if EXTENSION in extensions:
-            extensions[EXTENSION] = {}
-        if not all(IDEMPOTENCY in cast("JSONObject", one.get("extensions") or {}) for one in each_of if "tools" in one):
-            extensions.pop(IDEMPOTENCY, None)
-    return together
+        merged = _either(merged, one)
+    if not isinstance(merged.get("extensions"), dict):
+        return merged
+    extensions = dict(cast("JSONObject", merged["extensions"]))
+    if EXTENSION in extensions:
+        extensions[EXTENSION] = {}
+    if not all(IDEMPOTENCY in cast("JSONObject", one.get("extensions") or {}) for one in each_of if "tools" in one):
+        extensions.pop(IDEMPOTENCY, None)
+    return {**merged, "extensions": extensions}
 
 
 def _either(one: JSONObject, other: JSONObject) -> JSONObject:
@@ -292,7 +297,21 @@ def _start(cursor: str, digest: str) -> int:
     raise MCPError(INVALID_PARAMS, "Invalid cursor")
 
 
-def _fits(uri: str, template: str) -> bool:
-    """Whether an address may have come of a template (RFC 6570), roughly: what is in braces may be anything."""
-    parts = re.split(r"\{[^{}]*\}", template)
-    return re.fullmatch(".*".join(map(re.escape, parts)), uri, re.DOTALL) is not None
+def fits(uri: str, template: str) -> bool:
+    """Whether an address may have come of a template (RFC 6570), roughly: what is in braces may be anything.
+
+    Not by an expression, which a template with many braces would make slow.
+    """
+    first, *parts = _BRACES.split(template)
+    if not parts:
+        return uri == first
+    *between, last = parts
+    if not uri.startswith(first) or not uri.endswith(last):
+        return False
+    at, end = len(first), len(uri) - len(last)
+    for part in between:
+        at = uri.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return at <= end
