@@ -10,6 +10,7 @@ import anyio
 import httpx2
 import pytest
 
+from perdure.gateway.answers import Answer
 from perdure.gateway.relay import Outlet, Stalled
 from perdure.store.sqlite import SQLiteRoutes
 from tests.gateway.support import Front, fronting
@@ -77,6 +78,26 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
             await outlet.event({"second": 2})
         group.cancel_scope.cancel()
     assert b'"first":1' in stuck.taken[1]["body"]
+
+
+async def test_a_response_that_is_long_in_coming_is_a_stream_with_comments() -> None:
+    taken: list[Any] = []
+    commented = anyio.Event()
+
+    async def send(message: Any) -> None:
+        taken.append(message)
+        if message.get("body", b"").startswith(b":"):
+            commented.set()
+
+    async with anyio.create_task_group() as group:
+        outlet = Outlet(send, group, ping_every=0.01)
+        outlet.keep_alive()
+        await commented.wait()
+        await outlet.answer(Answer({"late": 1}, status=400))
+        group.cancel_scope.cancel()
+    assert taken[0]["status"] == 200
+    assert b'data: {"late":1}' in taken[-1]["body"]
+    assert taken[-1]["more_body"] is False
 
 
 async def _until(frames: AsyncIterator[str], wanted: str) -> None:

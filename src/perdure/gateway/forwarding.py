@@ -68,6 +68,7 @@ class Forwarding:
             MCPError, StoreUnavailable: its answer can't be passed on.
         """
         pending.backend = it.backend.name
+        outlet.keep_alive()
         deadline = anyio.current_time() + it.backend.timeout
         message = it.request.message(it.params)
         with anyio.CancelScope(deadline=deadline) as scope:

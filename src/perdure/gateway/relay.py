@@ -8,6 +8,8 @@ passed on, since one that writes nothing but comments would look alive.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
@@ -26,7 +28,7 @@ FRAME_WITHIN: Final = 30.0
 PING_EVERY: Final = 15.0
 """Seconds of silence after which there is a comment."""
 
-_PING: Final = b": ping\r\n\r\n"
+_COMMENT: Final = b": ping\r\n\r\n"
 _STREAM: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -42,10 +44,14 @@ class Stalled(Exception):
 class Outlet:
     """One response. `group` holds what runs beside it, for as long as it is open."""
 
-    def __init__(self, send: Send, group: TaskGroup, frame_within: float = FRAME_WITHIN) -> None:
+    def __init__(
+        self, send: Send, group: TaskGroup, frame_within: float = FRAME_WITHIN, ping_every: float = PING_EVERY
+    ) -> None:
         self._send = send
         self._group = group
         self._frame_within = frame_within
+        self._ping_every = ping_every
+        self._kept_alive = False
         self._turn = anyio.Lock()
         self._written = 0
         self.begun = False
@@ -53,16 +59,19 @@ class Outlet:
         self.said: JSONObject | None = None
         """The response, once there is one."""
 
+    def keep_alive(self) -> None:
+        """Be a stream as soon as there has been nothing to say for a while, as the SDK's server is, and stay one."""
+        if not self._kept_alive:
+            self._kept_alive = True
+            self._group.start_soon(self._ping)
+
     async def event(self, message: JSONObject) -> None:
         """One event of the stream that the response is, from the first of them on.
 
         Raises:
             Stalled: the client did not take it.
         """
-        if not self.begun:
-            self.begun = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
-            self._group.start_soon(self._keep_alive)
+        self.keep_alive()
         await self._write(_event(message))
 
     async def answer(self, answer: Answer) -> None:
@@ -72,14 +81,15 @@ class Outlet:
             Stalled: the client did not take it.
         """
         self.over, self.said = True, answer.message
-        if self.begun:
-            await self._write(_event(answer.message), more=False)
-            return
-        body = encode(answer.message)
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await self._write(body, more=False)
+        async with self._bounded():
+            if self.begun:
+                await self._body(_event(answer.message), more=False)
+                return
+            body = encode(answer.message)
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            await self._body(body, more=False)
 
     async def acknowledge(self) -> None:
         """The answer to a notification: none."""
@@ -92,22 +102,33 @@ class Outlet:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": b""})
 
-    async def _write(self, content: bytes, *, more: bool = True) -> None:
-        self._written += 1
+    async def _write(self, content: bytes) -> None:
+        async with self._bounded():
+            if not self.begun:
+                self.begun = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+            self._written += 1
+            await self._body(content)
+
+    async def _body(self, content: bytes, *, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": content, "more_body": more})
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncGenerator[None]:
+        """One at a time, and for so long."""
         with anyio.move_on_after(self._frame_within) as waiting:
             async with self._turn:
-                await self._send({"type": "http.response.body", "body": content, "more_body": more})
+                yield
         if waiting.cancelled_caught:
             raise Stalled
 
-    async def _keep_alive(self) -> None:
-        seen = 0
+    async def _ping(self) -> None:
         while not self.over:
             seen = self._written
-            await anyio.sleep(PING_EVERY)
+            await anyio.sleep(self._ping_every)
             if seen == self._written and not self.over:
                 try:
-                    await self._write(_PING)
+                    await self._write(_COMMENT)
                 except Stalled:
                     self._group.cancel_scope.cancel()
 
