@@ -8,7 +8,6 @@ to the backend. A task is ended by `tasks/cancel` and nothing else.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,7 +43,6 @@ class InFlight:
 
     def __init__(self) -> None:
         self._pending: dict[tuple[Caller, int | str], set[Pending]] = {}
-        self._by_backend: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return sum(map(len, self._pending.values()))
