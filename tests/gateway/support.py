@@ -27,10 +27,13 @@ class Front:
     routes: Routes
 
 
-def configured(backends: Mapping[str, str], more: str = "") -> GatewayConfig:
-    """A configuration whose backends are at these URLs. `more` is added to the file, before the backends."""
+def configured(backends: Mapping[str, str], more: str = "", *, at_the_end: str = "") -> GatewayConfig:
+    """A configuration whose backends are at these URLs.
+
+    `more` is added to the file before the backends, `at_the_end` to the last of them.
+    """
     tables = "\n".join(f'[backends.{name}]\nurl = "{url}"\nprefix = "{name}_"' for name, url in backends.items())
-    return parse(f'[gateway]\nname = "front"\nstore = "memory"\n{more}\n{tables}')
+    return parse(f'[gateway]\nname = "front"\nstore = "memory"\n{more}\n{tables}\n{at_the_end}')
 
 
 @asynccontextmanager

@@ -5,8 +5,9 @@ it, or whoever can make a backend redirect could have the gateway call anything 
 credentials), a content type that is neither of the two, a compressed body (nobody asked for it, and it may be a bomb),
 a response to another request. What a JSON-RPC response then says is its own affair.
 
-Each read waits for a deadline by itself; no time runs while whoever reads the events is busy with passing them on, and
-nothing is read ahead meanwhile, so that a slow client slows its backend down.
+Each read waits for a deadline by itself. No time runs while whoever reads the events is busy with passing them on: what
+a client takes long to read is no fault of its backend's. Nothing is read ahead meanwhile, so that a slow client slows
+its backend down.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Reading:
         events: bounds of a stream.
         read: seconds without a byte of a body.
         idle: seconds without a byte of a stream.
-        deadline: a moment of the event loop's clock.
+        deadline: a moment of the event loop's clock, if nobody reads its events slowly.
         quick: that it takes long says that the backend is not well.
     """
 
@@ -82,6 +83,7 @@ class Exchange:
         self._response = response
         self._reading = reading
         self._verdict = verdict
+        self._deadline = reading.deadline
         self._raw = response.aiter_raw()
         self._events: AsyncGenerator[JSONObject] | None = None
         self.is_stream = self._kind() == "text/event-stream" and self.status < 300
@@ -130,7 +132,9 @@ class Exchange:
             parser = Parser(self._reading.events, anyio.current_time())
             while (chunk := await self._next(min(self._idle(), parser.silent_after))) is not None:
                 for message in self._messages(parser, chunk):
+                    handed_on = anyio.current_time()
                     yield message
+                    self._deadline += anyio.current_time() - handed_on
                     if "method" not in message:
                         await self._ending()
                         return
@@ -190,7 +194,7 @@ class Exchange:
     async def _next(self, until: float) -> bytes | None:
         """The next bytes; None at the end."""
         try:
-            with anyio.CancelScope(deadline=min(until, self._reading.deadline)):
+            with anyio.CancelScope(deadline=min(until, self._deadline)):
                 return await anext(self._raw, None)
         except httpx2.TransportError as error:
             raise of_transport(self._reading.backend, error) from error

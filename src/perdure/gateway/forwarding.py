@@ -71,25 +71,28 @@ class Forwarding:
         outlet.keep_alive()
         deadline = anyio.current_time() + it.backend.timeout
         message = it.request.message(it.params)
-        with anyio.CancelScope(deadline=deadline) as scope:
-            told = {**it.headers, **await it.backend.passing.headers(asker.owner, asker.token)}
-            retry = it.backend.upstream.safe(message)
-            stream = it.backend.upstream.stream(message, told, deadline=deadline, retry=retry, lane=asker.owner)
-            async with stream as exchange:
-                if not exchange.is_stream:
-                    response = cast("JSONObject", await exchange.body())
-                    scope.deadline = float("inf")
-                    await outlet.answer(await self._answer(it, asker, response, exchange.status))
-                    return
-                async with aclosing(exchange.events()) as events:
-                    async for each in events:
-                        if "method" not in each:
-                            scope.deadline = float("inf")
-                            await outlet.answer(await self._answer(it, asker, each, 200))
-                            return
-                        if each["method"] != _TASKS and "id" not in each:
-                            await outlet.event(each)
-        raise BackendTimeout(it.backend.name, begun=True, counts=False)
+        told = await self._told(it, asker, deadline)
+        retry = it.backend.upstream.safe(message)
+        # The deadline is the backend's: what the client takes to read what comes is on nobody's account.
+        stream = it.backend.upstream.stream(message, told, deadline=deadline, retry=retry, lane=asker.owner)
+        async with stream as exchange:
+            if not exchange.is_stream:
+                response = cast("JSONObject", await exchange.body())
+                await outlet.answer(await self._answer(it, asker, response, exchange.status))
+                return
+            async with aclosing(exchange.events()) as events:
+                async for each in events:
+                    if "method" not in each:
+                        await outlet.answer(await self._answer(it, asker, each, 200))
+                        return
+                    if each["method"] != _TASKS and "id" not in each:
+                        await outlet.event(each)
+
+    async def _told(self, it: Forwarded, asker: Asker, deadline: float) -> Mapping[str, str]:
+        """The headers, with who asks: an authorization server may have to be asked for that."""
+        with anyio.CancelScope(deadline=deadline):
+            return {**it.headers, **await it.backend.passing.headers(asker.owner, asker.token)}
+        raise BackendTimeout(it.backend.name, begun=False, counts=False)
 
     async def _answer(self, it: Forwarded, asker: Asker, response: JSONObject, status: int) -> Answer:
         if response.get("id") is None:  # an error may come without one
