@@ -97,9 +97,14 @@ class Routing:
         A table that can't be reached keeps no snapshot from its client: what is not noted now is by the next one.
         """
         ttl = snapshot.get("ttlMs")
-        if not _is_ttl(ttl):
-            return
-        ttl_ms, ended = cast("int | None", ttl), snapshot.get("status") in TERMINAL
+        if _is_ttl(ttl):
+            await self._note(route, cast("int | None", ttl), ended=snapshot.get("status") in TERMINAL)
+
+    async def end(self, route: Route) -> None:
+        """The backend has no such task any more. As `note`, in all else."""
+        await self._note(route, route.ttl_ms, ended=True)
+
+    async def _note(self, route: Route, ttl_ms: int | None, *, ended: bool) -> None:
         if is_news(route, ttl_ms, ended=ended):
             try:
                 await self._routes.update(route.id, ttl_ms=ttl_ms, ended=ended)

@@ -1,23 +1,31 @@
-"""`tasks/get`, `tasks/update` and `tasks/cancel`: found under their owner, asked of the backend that has the task."""
+"""`tasks/get`, `tasks/update` and `tasks/cancel`: found under their owner, asked of the backend that has the task.
+
+A backend that says -32602 to a client's `tasks/get` may have forgotten the task, or dislike something else in that
+request. So it is asked once more, by a request of the gateway's own, before the route is over. The client's answer is
+the backend's own in any case.
+"""
 
 from __future__ import annotations
 
 from typing import Final, cast
+
+from mcp_types import INVALID_PARAMS
 
 from perdure.domain.model import JSONObject
 from perdure.domain.routing import Route
 
 from . import rewriting
 from .answers import Answer, invalid_params, passed
+from .asking import GET, Asking
 from .backends import Asker, Backend
 from .envelope import Request, check_name, require_tasks
 from .faults import BackendBroken, BackendUnavailable
 from .inflight import Pending
+from .janitor import Nothing
 from .routing import Routing
 
 __all__ = ["METHODS", "Tasks"]
 
-GET: Final = "tasks/get"
 UPDATE: Final = "tasks/update"
 METHODS: Final = frozenset({GET, UPDATE, "tasks/cancel"})
 
@@ -28,6 +36,7 @@ class Tasks:
     def __init__(self, routing: Routing, backends: dict[str, Backend]) -> None:
         self._routing = routing
         self._backends = backends
+        self._asking = Asking(backends)
 
     async def serve(self, request: Request, asker: Asker, pending: Pending) -> Answer:
         """The answer to one of them.
@@ -58,7 +67,10 @@ class Tasks:
         reply = await backend.request(message, headers, asker, retry=backend.upstream.safe(message))
         response = cast("JSONObject", reply.message)
         if "error" in response:
-            said = rewriting.error(cast("JSONObject", response["error"]), theirs, route.id)
+            error = cast("JSONObject", response["error"])
+            if request.method == GET and error.get("code") == INVALID_PARAMS:
+                await self._doubt(route, asker)
+            said = rewriting.error(error, theirs, route.id)
             return passed({**response, "id": request.id, "error": said}, reply.status)
         result = cast("JSONObject", response["result"])
         if request.method == GET:
@@ -75,6 +87,11 @@ class Tasks:
             raise BackendBroken(route.backend, "it answered with another task")
         await self._routing.note(route, snapshot)
         return snapshot
+
+    async def _doubt(self, route: Route, asker: Asker) -> None:
+        """End the route if its backend is sure that there is no such task."""
+        if not route.ended and await self._asking(route, asker.token) is Nothing.GONE:
+            await self._routing.end(route)
 
     def backend_of(self, route: Route) -> Backend:
         """The backend that has a task.
