@@ -49,12 +49,11 @@ def test_the_tasks_extension_is_offered_exactly_empty_if_one_has_it() -> None:
     assert one["capabilities"]["extensions"][name] == {"stray": True}
 
 
-def test_keys_of_idempotency_are_offered_only_if_every_backend_with_tools_honours_them() -> None:
+def test_keys_of_idempotency_are_offered_if_one_honours_them_since_each_tool_says_whether_it_does() -> None:
     keyed: Any = {"capabilities": {"tools": {}, "extensions": {"dev.perdure/idempotency": {}}}}
-    prompts: Any = {"capabilities": {"prompts": {}}}
     tools: Any = {"capabilities": {"tools": {}}}
-    assert together([keyed, prompts])["extensions"] == {"dev.perdure/idempotency": {}}
-    assert together([keyed, tools])["extensions"] == {}
+    assert together([tools, keyed])["extensions"] == {"dev.perdure/idempotency": {}}
+    assert "extensions" not in together([tools])
 
 
 def test_a_name_goes_there_and_back() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
 from perdure.gateway.faults import BackendBroken, BackendTimeout, BackendUnavailable, Fault, Overloaded
-from perdure.gateway.retrying import Safe, honours_keys, pause, safe
+from perdure.gateway.retrying import Safe, honours_keys, marked, pause, safe, unmarked
 
 BOUNDS = Safe(tries=3, first=0.1, longest=0.3)
 HONOURS: dict[str, Any] = {"capabilities": {"extensions": {IDEMPOTENCY: {}}}}
@@ -106,3 +106,10 @@ def test_the_last_try_is_the_last() -> None:
     fault = BackendTimeout("b", begun=True, counts=True)
     assert pause(fault, 2, BOUNDS, 60, 0.5) is not None
     assert pause(fault, 3, BOUNDS, 60, 0.5) is None
+
+
+def test_a_listing_without_the_mark_is_left_as_it_is() -> None:
+    tool: Any = {"name": "t", "_meta": {"own": 1}}
+    assert unmarked(tool) is tool
+    assert not marked(tool)
+    assert unmarked({"name": "t", "_meta": {IDEMPOTENCY: {}}}) == {"name": "t", "_meta": {}}

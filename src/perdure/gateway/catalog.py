@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject
-from perdure.domain.names import EXTENSION, IDEMPOTENCY
+from perdure.domain.names import EXTENSION
 
 from .backends import Asker, Backend
 from .faults import Fault
@@ -202,6 +202,13 @@ class Catalog:
         """The backend that has a tool, and its name there."""
         return await self._find(KINDS[TOOLS], name, asker)
 
+    async def honours_keys(self, backend: str, theirs: str, asker: Asker) -> bool:
+        """Whether a backend says, being asked now, that calls of a tool under one idempotency key are one call."""
+        try:
+            return theirs in (await self._shelves[backend].list(KINDS[TOOLS], asker, since=anyio.current_time())).keyed
+        except Fault:
+            return False
+
     async def prompt(self, name: str, asker: Asker) -> tuple[Backend, str] | None:
         """The same for a prompt."""
         return await self._find(KINDS[PROMPTS], name, asker)
@@ -249,22 +256,17 @@ class Catalog:
 
 
 def together(said: Sequence[JSONObject]) -> JSONObject:
-    """The capabilities of all. An extension is offered if one has it, keys of idempotency only if nobody lacks them.
+    """The capabilities of all. An extension is offered if one has it. Of idempotency keys the tools' listings say more.
 
     What they said stays as it is: it is kept, and looked at by others.
     """
     merged: JSONObject = {}
-    each_of = [cast("JSONObject", one.get("capabilities") or {}) for one in said]
-    for one in each_of:
-        merged = _either(merged, one)
-    if not isinstance(merged.get("extensions"), dict):
-        return merged
-    extensions = dict(cast("JSONObject", merged["extensions"]))
-    if EXTENSION in extensions:
-        extensions[EXTENSION] = {}
-    if not all(IDEMPOTENCY in cast("JSONObject", one.get("extensions") or {}) for one in each_of if "tools" in one):
-        extensions.pop(IDEMPOTENCY, None)
-    return {**merged, "extensions": extensions}
+    for one in said:
+        merged = _either(merged, cast("JSONObject", one.get("capabilities") or {}))
+    extensions = merged.get("extensions")
+    if isinstance(extensions, dict) and EXTENSION in extensions:
+        return {**merged, "extensions": {**extensions, EXTENSION: {}}}
+    return merged
 
 
 def _either(one: JSONObject, other: JSONObject) -> JSONObject:

@@ -8,9 +8,9 @@ calls again under it may have the task then. And not if it is another owner's ta
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import anyio
@@ -28,6 +28,7 @@ from .envelope import Request
 from .faults import BackendTimeout, Fault
 from .inflight import Pending
 from .relay import Outlet
+from .retrying import Safe, is_keyed_call
 from .routing import Routing, TakenRoute, is_handle, is_id
 
 __all__ = ["Forwarded", "Forwarding"]
@@ -40,17 +41,29 @@ _TASKS: Final = "notifications/tasks"
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """A request as it goes to one backend. `name`: what `Mcp-Name` says there, if anything."""
+    """A request as it goes to one backend.
+
+    `name`: what `Mcp-Name` says there, if anything. `honours_keys`: of a tool, whether a second call under one key is
+    the first one, as the backend lists it now.
+    """
 
     request: Request
     backend: Backend
     params: JSONObject
     name: str | None = None
+    honours_keys: Callable[[], Awaitable[bool]] | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
         """What of the client's goes along."""
         return self.request.headers if self.name is None else rewriting.named(self.request.headers, self.name)
+
+    def safe(self, message: JSONObject) -> Safe | None:
+        """Leave to send it again, if there is any."""
+        bounds = self.backend.upstream.safe(message)
+        if bounds is None or not is_keyed_call(message):
+            return bounds
+        return None if self.honours_keys is None else replace(bounds, confirm=self.honours_keys)
 
 
 class Forwarding:
@@ -72,7 +85,7 @@ class Forwarding:
         deadline = anyio.current_time() + it.backend.timeout
         message = it.request.message(it.params)
         told = await self._told(it, asker, deadline)
-        retry = it.backend.upstream.safe(message)
+        retry = it.safe(message)
         # The deadline is the backend's: what the client takes to read what comes is on nobody's account.
         stream = it.backend.upstream.stream(message, told, deadline=deadline, retry=retry, lane=asker.owner)
         async with stream as exchange:

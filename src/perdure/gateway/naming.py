@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, cast
 
 from mcp.shared.exceptions import MCPError
@@ -46,7 +48,10 @@ class Naming:
 
     async def _tool(self, request: Request, asker: Asker) -> Forwarded:
         name = _text(request.params.get("name"))
-        return _named(request, await self._catalog.tool(name, asker), f"Unknown tool: {name}")
+        it = _named(request, await self._catalog.tool(name, asker), f"Unknown tool: {name}")
+        return replace(
+            it, honours_keys=partial(self._catalog.honours_keys, it.backend.name, cast("str", it.name), asker)
+        )
 
     async def _prompt(self, request: Request, asker: Asker) -> Forwarded:
         name = _text(request.params.get("name"))

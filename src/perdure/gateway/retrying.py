@@ -9,16 +9,18 @@ Not among them is `prompts/get`, although it reads: a prompt's arguments are a p
 by hand, and that person sees the error. Nor are `tasks/cancel` and `tasks/update`: both may be repeated, but it is
 their client that knows whether it still wants to.
 
-`tools/call` is safe under an idempotency key, and only if the backend has said that it honours keys: one that has never
-heard of them takes the second call for another one.
+`tools/call` is safe under an idempotency key, and only if the backend says that it honours keys, in `server/discover`
+and in its listing of that tool: one that has never heard of them takes the second call for another one, and so does an
+ordinary tool beside those that become tasks. The listing is read when a call has failed, and anew: what was listed
+before may be over since, and a backend that was started with other tools is a common reason for a call to fail.
 
 Nothing is hedged: a second request goes out when the first one has failed, never beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from perdure.domain.model import JSONObject
@@ -26,7 +28,7 @@ from perdure.domain.names import DISCOVER, IDEMPOTENCY, IDEMPOTENCY_KEY
 
 from .faults import Fault
 
-__all__ = ["QUICK", "Safe", "honours_keys", "pause", "safe"]
+__all__ = ["QUICK", "Safe", "honours_keys", "is_keyed_call", "marked", "pause", "safe", "unmarked"]
 
 QUICK: Final = frozenset(
     {
@@ -49,24 +51,47 @@ _JITTER: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Safe:
-    """Leave to send a request again, `tries` times in all, after pauses that grow from `first` to `longest` seconds."""
+    """Leave to send a request again, `tries` times in all, after pauses that grow from `first` to `longest` seconds.
+
+    `confirm`: has the last word before a request is sent again that the backend may have begun with.
+    """
 
     tries: int = 3
     first: float = 0.1
     longest: float = 2.0
+    confirm: Callable[[], Awaitable[bool]] | None = field(default=None, compare=False)
 
 
 def safe(message: JSONObject, discovered: JSONObject | None, bounds: Safe) -> Safe | None:
-    """`bounds`, if `message` may be sent twice to the backend whose result of `server/discover` this is; else None."""
+    """`bounds`, if `message` may be sent twice to the backend whose result of `server/discover` this is; else None.
+
+    Of a call under a key, whoever knows the tool has to add `confirm`.
+    """
     method, params = message.get("method"), _object(message.get("params"))
     if method in QUICK:
         return bounds
     if method == _READ:
         return None if any(name in params for name in _ROUND) else bounds
-    if method == _CALL:
-        key = _object(params.get("_meta")).get(IDEMPOTENCY_KEY)
-        return bounds if isinstance(key, str) and key and honours_keys(discovered) else None
-    return None
+    return bounds if is_keyed_call(message) and honours_keys(discovered) else None
+
+
+def is_keyed_call(message: JSONObject) -> bool:
+    """Whether it is a call under an idempotency key."""
+    key = _object(_object(message.get("params")).get("_meta")).get(IDEMPOTENCY_KEY)
+    return message.get("method") == _CALL and isinstance(key, str) and bool(key)
+
+
+def marked(tool: JSONObject) -> bool:
+    """Whether a listing says that the tool honours keys, if its server does."""
+    return isinstance(_object(tool.get("_meta")).get(IDEMPOTENCY), dict)
+
+
+def unmarked(tool: JSONObject) -> JSONObject:
+    """The listing without that word."""
+    meta = _object(tool.get("_meta"))
+    if IDEMPOTENCY not in meta:
+        return tool
+    return {**tool, "_meta": {name: value for name, value in meta.items() if name != IDEMPOTENCY}}
 
 
 def honours_keys(discovered: JSONObject | None) -> bool:

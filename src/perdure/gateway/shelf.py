@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 import anyio
@@ -15,6 +15,7 @@ from perdure.domain.names import DISCOVER
 
 from .backends import Asker, Backend, Naming
 from .faults import BackendBroken
+from .retrying import honours_keys, marked, unmarked
 
 __all__ = ["KINDS", "PROMPTS", "RESOURCES", "TEMPLATES", "TOOLS", "Kind", "Listed", "Shelf"]
 
@@ -66,13 +67,19 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A whole list, all its pages. `until`: a moment of the event loop's clock."""
+    """A whole list, all its pages.
+
+    `since`: when it was asked for, `until`: when it is stale, moments of the event loop's clock. `keyed`: the tools
+    that honour idempotency keys.
+    """
 
     entries: tuple[JSONObject, ...]
     ttl_ms: int
     private: bool
+    since: float = 0.0
     until: float = 0.0
     names: frozenset[str] = field(default_factory=frozenset[str], repr=False)
+    keyed: frozenset[str] = field(default_factory=frozenset[str], repr=False)
 
 
 class Shelf:
@@ -97,19 +104,24 @@ class Shelf:
         for key in [key for key in self._kept if key[0] == kind.method]:
             del self._kept[key]
 
-    async def list(self, kind: Kind, asker: Asker) -> Listed:
+    async def list(self, kind: Kind, asker: Asker, since: float | None = None) -> Listed:
         """The whole list.
+
+        `since`: a moment of the event loop's clock. What was asked for before is not good enough, whatever its ttl;
+        what was asked for since then is. None: it goes by the ttl.
 
         Raises:
             Fault: the backend does not say.
         """
-        capabilities = (await self.discovered(asker)).entries[0].get("capabilities")
+        said = (await self.discovered(asker, since)).entries[0]
+        capabilities = said.get("capabilities")
         if not isinstance(capabilities, dict) or kind.capability not in capabilities:
             return Listed((), _LONGEST, private=False)
-        return await self._fresh(kind.method, asker, lambda: self._all_pages(kind, asker))
+        keyed = honours_keys(said)
+        return await self._fresh(kind.method, asker, since, lambda: self._all_pages(kind, asker, keyed=keyed))
 
-    async def discovered(self, asker: Asker) -> Listed:
-        """The result of `server/discover`, as a list of one.
+    async def discovered(self, asker: Asker, since: float | None = None) -> Listed:
+        """The result of `server/discover`, as a list of one. `since`: as of `list`.
 
         Raises:
             Fault: the backend does not say.
@@ -117,19 +129,24 @@ class Shelf:
 
         async def ask() -> Listed:
             result = await self._ask(DISCOVER, {}, asker)
-            return _listed((result,), _hint(result), frozenset())
+            return _listed((result,), _hint(result))
 
-        return await self._fresh(DISCOVER, asker, ask)
+        return await self._fresh(DISCOVER, asker, since, ask)
 
-    async def _fresh(self, method: str, asker: Asker, ask: Callable[[], Awaitable[Listed]]) -> Listed:
-        if (kept := self._current(method, asker)) is not None:
+    async def _fresh(
+        self, method: str, asker: Asker, since: float | None, ask: Callable[[], Awaitable[Listed]]
+    ) -> Listed:
+        if (kept := self._current(method, asker, since)) is not None:
             return kept
         # Whoever asks while somebody else does waits for that answer, if it may be for both.
         turn = (method, asker.owner if method in self._private else None)
         lock = self._turns.setdefault(turn, anyio.Lock())
         try:
             async with lock:
-                return self._current(method, asker) or self._keep(method, asker, await ask())
+                if (kept := self._current(method, asker, since)) is not None:
+                    return kept
+                began = anyio.current_time()
+                return self._keep(method, asker, replace(await ask(), since=began))
         finally:
             if not lock.statistics().tasks_waiting and not lock.locked():
                 self._turns.pop(turn, None)
@@ -144,14 +161,14 @@ class Shelf:
             self._kept.popitem(last=False)
         return listed
 
-    def _current(self, method: str, asker: Asker) -> Listed | None:
+    def _current(self, method: str, asker: Asker, since: float | None) -> Listed | None:
         for owner in (asker.owner, None):
             kept = self._kept.get((method, owner))
-            if kept is not None and anyio.current_time() < kept.until:
+            if kept is not None and (anyio.current_time() < kept.until if since is None else kept.since >= since):
                 return kept
         return None
 
-    async def _all_pages(self, kind: Kind, asker: Asker) -> Listed:
+    async def _all_pages(self, kind: Kind, asker: Asker, *, keyed: bool) -> Listed:
         entries: list[JSONObject] = []
         hints: list[tuple[int, bool]] = []
         cursors: set[str] = set()
@@ -163,7 +180,9 @@ class Shelf:
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str):
                 hint = (min(ttl for ttl, _ in hints), any(private for _, private in hints))
-                return _listed(tuple(entries), hint, frozenset(cast("str", entry[kind.key]) for entry in entries))
+                # To clients, all backends are one that honours keys if any does. So which tool does must be true.
+                entries = entries if keyed else [unmarked(entry) for entry in entries]
+                return _listed(tuple(entries), hint, kind.key)
             if cursor in cursors or len(entries) > _ENTRIES:
                 break
             cursors.add(cursor)
@@ -190,9 +209,11 @@ def _is_entry(value: JSON, kind: Kind) -> bool:
     return isinstance(value, dict) and isinstance(value.get(kind.key), str)
 
 
-def _listed(entries: tuple[JSONObject, ...], hint: tuple[int, bool], names: frozenset[str]) -> Listed:
+def _listed(entries: tuple[JSONObject, ...], hint: tuple[int, bool], key: str | None = None) -> Listed:
     ttl, private = hint
-    return Listed(entries, ttl, private, anyio.current_time() + ttl / 1000, names)
+    names = frozenset(cast("str", entry[key]) for entry in entries if key is not None)
+    keyed = frozenset(cast("str", entry[key]) for entry in entries if key is not None and marked(entry))
+    return Listed(entries, ttl, private, until=anyio.current_time() + ttl / 1000, names=names, keyed=keyed)
 
 
 def _hint(result: JSONObject) -> tuple[int, bool]:

@@ -260,7 +260,10 @@ class Upstream:
                 wait = None if retry is None else retrying.pause(fault, failures, retry, left, self._chance())
                 if wait is None:
                     raise
+                failed = fault
             await anyio.sleep(wait)
+            if begun and retry is not None and retry.confirm is not None and not await retry.confirm():
+                raise failed
 
     @asynccontextmanager
     async def _admitted(
