@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.gateway.backends import Naming
-from perdure.gateway.catalog import fits, together
+from perdure.gateway.catalog import fits
 from perdure.gateway.rewriting import error, snapshot
 
 
@@ -30,30 +30,6 @@ def test_an_address_fits_a_template_if_the_text_around_the_braces_is_there_in_it
     uri: str, template: str, does: bool
 ) -> None:
     assert fits(uri, template) is does
-
-
-def test_capabilities_are_those_of_all_of_them() -> None:
-    one: Any = {"capabilities": {"tools": {"listChanged": False}, "extensions": {"x": {"a": 1}}}}
-    two: Any = {"capabilities": {"tools": {"listChanged": True}, "prompts": {}, "extensions": {"x": {"a": 2}}}}
-    assert together([one, two]) == {
-        "tools": {"listChanged": True},
-        "prompts": {},
-        "extensions": {"x": {"a": 1}},
-    }
-
-
-def test_the_tasks_extension_is_offered_exactly_empty_if_one_has_it() -> None:
-    name = "io.modelcontextprotocol/tasks"
-    one: Any = {"capabilities": {"tools": {}, "extensions": {name: {"stray": True}}}}
-    assert together([one, {"capabilities": {}}])["extensions"] == {name: {}}
-    assert one["capabilities"]["extensions"][name] == {"stray": True}
-
-
-def test_keys_of_idempotency_are_offered_if_one_honours_them_since_each_tool_says_whether_it_does() -> None:
-    keyed: Any = {"capabilities": {"tools": {}, "extensions": {"dev.perdure/idempotency": {}}}}
-    tools: Any = {"capabilities": {"tools": {}}}
-    assert together([tools, keyed])["extensions"] == {"dev.perdure/idempotency": {}}
-    assert "extensions" not in together([tools])
 
 
 def test_a_name_goes_there_and_back() -> None:

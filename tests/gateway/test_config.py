@@ -6,8 +6,11 @@ import pytest
 
 from perdure.domain.errors import ConfigurationError
 from perdure.gateway.backends import Naming
+from perdure.gateway.breaker import BreakerBounds
 from perdure.gateway.config import load, parse
-from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, SecretPlace, SignedConfig
+from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, KeyConfig, SecretPlace, SignedConfig
+from perdure.gateway.health import HealthBounds
+from perdure.gateway.retrying import Safe
 
 SMALLEST = '[gateway]\nstore = "sqlite:///routes.db"\n[backends.files]\nurl = "http://127.0.0.1:9/mcp"\n'
 
@@ -38,6 +41,9 @@ def test_everything_that_may_be_said_is_understood() -> None:
         tools = { search = "find" }
         timeouts = { request = "2m", connect = 0.5 }
         identity = { kind = "signed", audience = "files", key = "k1", secret_env = "SECRET" }
+        breaker = { failures = 3, part = 1, window = "1m", pause = "2s", longest = "2s" }
+        retry = { tries = 1, first = "1s" }
+        health = { every = "5s", within = 1, failures = 4 }
         [auth]
         verifier = "company.auth:verifier"
         issuer = "https://login.example"
@@ -46,8 +52,10 @@ def test_everything_that_may_be_said_is_understood() -> None:
         tenant_claim = "org"
         [limits]
         subscriptions = 5
+        subscriptions_per_owner = 2
         [routes]
         retention = "2 days"
+        give_up = "30 days"
         """
     )
     (backend,) = found.backends
@@ -55,10 +63,14 @@ def test_everything_that_may_be_said_is_understood() -> None:
     assert backend.prompts == Naming("")
     assert (backend.addresses, backend.concurrency) == (("file://",), 7)
     assert (backend.timeouts.request, backend.timeouts.connect) == (120.0, 0.5)
-    assert backend.identity == SignedConfig("files", None, "k1", SecretPlace("SECRET", None), pair=False)
+    assert backend.identity == SignedConfig("files", None, (KeyConfig("k1", SecretPlace("SECRET", None), pair=False),))
     assert found.auth is not None
     assert (found.auth.scopes, found.auth.tenant_claim) == (("tools",), "org")
-    assert (found.subscriptions, found.retention) == (5, 172_800.0)
+    assert (found.subscriptions, found.subscriptions_per_owner) == (5, 2)
+    assert (found.retention, found.give_up) == (172_800.0, 2_592_000.0)
+    assert backend.breaker == BreakerBounds(3, 1.0, 60.0, 2.0, 2.0)
+    assert backend.retry == Safe(tries=1, first=1.0)
+    assert backend.health == HealthBounds(5.0, 1.0, 4)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +84,19 @@ def test_everything_that_may_be_said_is_understood() -> None:
         ),
         (
             'kind = "signed"\naudience = "it"\nkey = "k"\nprivate_key_file = "key.pem"\nissuer = "front"',
-            SignedConfig("it", "front", "k", SecretPlace(None, "key.pem"), pair=True),
+            SignedConfig("it", "front", (KeyConfig("k", SecretPlace(None, "key.pem"), pair=True),)),
+        ),
+        (
+            'kind = "signed"\naudience = "it"\n'
+            'keys = [{ id = "new", private_key_file = "new.pem" }, { id = "old", secret_env = "OLD" }]',
+            SignedConfig(
+                "it",
+                None,
+                (
+                    KeyConfig("new", SecretPlace(None, "new.pem"), pair=True),
+                    KeyConfig("old", SecretPlace("OLD", None), pair=False),
+                ),
+            ),
         ),
     ],
 )
@@ -123,6 +147,22 @@ def test_a_mistake_is_said_with_its_place() -> None:
         SMALLEST + 'identity = { kind = "signed", audience = "it", key = "k" }\n': [
             "backends.files.identity.secret_env: say where the secret is: secret_env or secret_file, one of them"
         ],
+    }
+    signed = 'identity = { kind = "signed", audience = "it", keys = '
+    cases |= {
+        SMALLEST + signed + "[] }\n": ["backends.files.identity.keys: write a list of tables"],
+        SMALLEST + signed + '[{ id = "k", secret_env = "A" }, { id = "k", secret_env = "B" }] }\n': [
+            "backends.files.identity.keys[1].id: there is another key 'k'"
+        ],
+        SMALLEST + signed + '[{ secret_env = "A", more = 1 }] }\n': [
+            "backends.files.identity.keys[0].id: is missing",
+            "backends.files.identity.keys[0].more: there is no such key",
+        ],
+        SMALLEST + "breaker = { part = 2 }\n": [
+            "backends.files.breaker.part: is 2: write a number above 0, and at most 1"
+        ],
+        SMALLEST + 'breaker = { pause = "1m" }\n': ["backends.files.breaker.longest: is shorter than `pause`"],
+        SMALLEST + 'retry = { first = "1m" }\n': ["backends.files.retry.longest: is shorter than `first`"],
     }
     for text, expected in cases.items():
         assert errors(text) == expected

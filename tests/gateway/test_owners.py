@@ -8,7 +8,7 @@ from tests.gateway.liar import liar
 from tests.gateway.support import configured, fronting
 from tests.gateway.test_lies import HANDLE, Bad, said
 from tests.wire.envelopes import INPUT, envelope
-from tests.wire.listening import listening
+from tests.wire.listening import listen_request, listening, refused
 
 AUTH = """
 [auth]
@@ -82,3 +82,16 @@ async def test_a_token_is_forwarded_to_the_backend_that_its_audience_names(pair:
                     assert last.headers["authorization"] == "Bearer ada"
                 else:
                     assert (reply.status, reply.error["data"]["gateway"]) == (403, True)
+
+
+async def test_one_owner_has_so_many_streams_and_others_have_theirs(pair: Pair) -> None:
+    more = f"{AUTH}[limits]\nsubscriptions_per_owner = 1"
+    backends = {"one": pair.one.client.url, "two": pair.two.client.url}
+    async with fronting(backends, more, routes=pair.front.routes) as front:
+        ada, eve = front.client.bearing("ada"), front.client.bearing("eve")
+        task_id = await ada.start("one_gated")
+        async with listening(ada, task_id) as stream:
+            await stream.begun()
+            assert (await refused(ada, listen_request([task_id]))).error["data"]["retryAfterMs"] > 0
+            async with listening(eve, await eve.start("one_gated")) as other:
+                await other.begun()

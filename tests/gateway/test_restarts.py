@@ -12,7 +12,9 @@ import pytest
 
 from perdure.gateway.answers import Answer
 from perdure.gateway.relay import Outlet, Stalled
+from perdure.store.memory import MemoryRoutes
 from perdure.store.sqlite import SQLiteRoutes
+from perdure.wire.identity import ANONYMOUS
 from tests.gateway.support import Front, fronting
 from tests.relay import Relay
 from tests.support import eventually
@@ -105,3 +107,17 @@ async def _until(frames: AsyncIterator[str], wanted: str) -> None:
         if wanted in line:
             return
     raise AssertionError(f"the stream ended without {wanted}")
+
+
+async def test_a_route_to_a_backend_that_never_comes_back_is_given_up_if_an_operator_says_so() -> None:
+    routes = MemoryRoutes()
+    for name, ttl_ms in (("past", 1), ("unlimited", None)):
+        await routes.lay(ANONYMOUS, "gone", name, ttl_ms, f"tsk_{name}")
+    given_up = '[routes]\ngive_up = "1ms"'
+    async with fronting({"gone": "http://127.0.0.1:9/mcp"}, given_up, routes=routes):
+
+        async def is_over() -> bool:
+            return (await routes.find(ANONYMOUS, "tsk_past")).ended
+
+        await eventually(is_over, "the route was not given up")
+        assert not (await routes.find(ANONYMOUS, "tsk_unlimited")).ended

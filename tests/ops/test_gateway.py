@@ -1,8 +1,10 @@
 """`perdure gateway`: what it refuses before it opens a port, and what is at its address beside /mcp."""
 
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+import jwt
 import pytest
 from click.testing import CliRunner
 from mcp.server.mcpserver import MCPServer
@@ -12,12 +14,14 @@ from perdure.domain.model import Owner
 from perdure.domain.routing import Route
 from perdure.gateway.backends import Naming
 from perdure.gateway.config import BackendConfig, parse
-from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, SecretPlace, SignedConfig
-from perdure.gateway.identity import Anonymous, ForwardToken, SignedHeader, TokenExchange
+from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, KeyConfig, SecretPlace, SignedConfig
+from perdure.gateway.identity import HEADER, Anonymous, ForwardToken, Key, SignedHeader, TokenExchange
+from perdure.gateway.signing import verified
 from perdure.ops.cli import main
 from perdure.ops.gateway import application, assemble
 from perdure.ops.gateway_identity import passing_of
 from perdure.store.memory import MemoryRoutes
+from perdure.wire.identity import ANONYMOUS
 from tests.gateway.support import fronting
 from tests.wire.support import hosting, serving
 
@@ -103,7 +107,7 @@ def backend(identity: SignedConfig | ExchangeConfig | ForwardConfig | None) -> B
 def test_each_way_of_passing_on_who_asks_gets_its_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "s" * 32)
     (tmp_path / "secret").write_text("s" * 32 + "\n")
-    signed = SignedConfig("it", None, "k", SecretPlace("SECRET", None), pair=False)
+    signed = SignedConfig("it", None, (KeyConfig("k", SecretPlace("SECRET", None), pair=False),))
     assert isinstance(passing_of(backend(signed), "front"), SignedHeader)
     place = SecretPlace(None, str(tmp_path / "secret"))
     exchange = ExchangeConfig("https://as.example/token", "me", place, "it", None, None)
@@ -114,6 +118,21 @@ def test_each_way_of_passing_on_who_asks_gets_its_secret(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("place", [SecretPlace("UNSET", None), SecretPlace(None, "/no/such/file")])
 def test_a_secret_that_is_not_there_is_refused_by_its_place(place: SecretPlace) -> None:
-    signed = SignedConfig("it", None, "k", place, pair=False)
+    signed = SignedConfig("it", None, (KeyConfig("k", place, pair=False),))
     with pytest.raises(ConfigurationError, match=r"backends\.it\.identity: (UNSET is not set|/no/such/file)"):
         passing_of(backend(signed), "front")
+
+
+async def test_the_first_of_several_keys_signs_and_a_backend_that_has_them_all_takes_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A key is changed by giving the new one to the backends, and then putting it first here."""
+    monkeypatch.setenv("OLD", "o" * 32)
+    monkeypatch.setenv("NEW", "n" * 32)
+    old, new = (KeyConfig(name.lower(), SecretPlace(name, None), pair=False) for name in ("OLD", "NEW"))
+    known = {key.id: key for key in (Key.shared("old", b"o" * 32), Key.shared("new", b"n" * 32))}
+    for order, first in (((old, new), "old"), ((new, old), "new")):
+        passing = passing_of(backend(SignedConfig("it", None, order)), "front")
+        header = (await passing.headers(ANONYMOUS, None))[HEADER]
+        assert jwt.get_unverified_header(header)["kid"] == first
+        verified(header, audience="it", issuer="front", keys=known, now=time.time())

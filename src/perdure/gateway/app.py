@@ -67,7 +67,9 @@ class Gateway:
         security: TransportSecuritySettings | None = None,
         tenant_claim: str | None = None,
         retention: float = 86_400.0,
+        give_up: float | None = None,
         subscriptions: int = 1_000,
+        subscriptions_per_owner: int = 100,
         subscribed_tasks: int = 1_000,
     ) -> None:
         self.backends = {backend.name: backend for backend in backends}
@@ -78,7 +80,15 @@ class Gateway:
         self._security = TransportSecurityMiddleware(security)
         self._tenant_claim = tenant_claim
         self._retention = retention
-        self.listening = Listening(routing, self.backends, catalog, most=subscriptions, tasks=subscribed_tasks)
+        self._give_up = give_up
+        self.listening = Listening(
+            routing,
+            self.backends,
+            catalog,
+            most=subscriptions,
+            of_owner=subscriptions_per_owner,
+            tasks=subscribed_tasks,
+        )
         self._tasks = Tasks(routing, self.backends)
         self._handlers: dict[str, Handler] = {}
 
@@ -105,7 +115,8 @@ class Gateway:
             for backend in self.backends.values():
                 group.start_soon(backend.health.run)
                 group.start_soon(watch, backend, self.catalog, self.routing)
-            group.start_soon(self.routing.janitor(Asking(self.backends), self._retention).keep_house)
+            janitor = self.routing.janitor(Asking(self.backends), self._retention, self._give_up)
+            group.start_soon(janitor.keep_house)
             try:
                 yield
             finally:

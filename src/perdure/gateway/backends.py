@@ -28,7 +28,6 @@ from .upstream import Reply, Upstream
 
 __all__ = ["Asker", "Backend", "Naming"]
 
-_AGAIN: Final = Safe()
 _SOON: Final = 5.0
 """Seconds that a request of the gateway's own may take: somebody waits for it who asked several backends."""
 
@@ -87,10 +86,9 @@ class Backend:
         asker: Asker,
         *,
         name: str | None = None,
-        retry: Safe | None = _AGAIN,
         within: float = _SOON,
     ) -> JSONObject:
-        """The response to a request of the gateway's own, on behalf of `asker`.
+        """The response to a request of the gateway's own, on behalf of `asker`: one that may be sent twice.
 
         Raises:
             Fault: there is none.
@@ -104,7 +102,7 @@ class Backend:
         headers = {"mcp-protocol-version": LATEST_MODERN_VERSION, "mcp-method": method}
         if name is not None:
             headers[MCP_NAME_HEADER] = encode_header_value(name)
-        reply = await self.request(message, headers, asker, retry=retry, within=within)
+        reply = await self.request(message, headers, asker, retry=self.upstream.bounds.retry, within=within)
         return cast("JSONObject", reply.message)
 
     def meta(self) -> JSONObject:

@@ -26,13 +26,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject
-from perdure.domain.names import EXTENSION
 
+from . import merging
 from .backends import Asker, Backend
 from .faults import Fault
 from .shelf import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Listed, Shelf
 
-__all__ = ["Catalog", "fits", "together"]
+__all__ = ["Catalog", "fits"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,13 +52,20 @@ class Named:
 
 
 class Catalog:
-    """What all backends together have. `server_info`: how the gateway presents itself. `page`: entries in one page."""
+    """What all backends together have.
 
-    def __init__(self, backends: Sequence[Backend], server_info: JSONObject, page: int = 500) -> None:
+    `server_info`: how the gateway presents itself. `page`: entries in one page. `instructions`: what clients are told
+    of how to use it all; None: what the backends say.
+    """
+
+    def __init__(
+        self, backends: Sequence[Backend], server_info: JSONObject, page: int = 500, instructions: str | None = None
+    ) -> None:
         self._backends = [*backends]
         self._shelves = {backend.name: Shelf(backend) for backend in backends}
         self.server_info = server_info
         self._page = page
+        self._instructions = instructions
 
     async def check(self, asker: Asker) -> None:
         """That no two backends have the same name, as far as they can be asked.
@@ -178,16 +185,22 @@ class Catalog:
                 group.start_soon(look, shelf)
         if not said:
             raise faults[0]
-        in_order = [said[backend.name] for backend in self._backends if backend.name in said]
+        there = [backend for backend in self._backends if backend.name in said]
+        in_order = [said[backend.name] for backend in there]
+        of_each = [each.entries[0] for each in in_order]
+        instructions = self._instructions
+        if instructions is None:
+            instructions = merging.instructions([*zip(there, of_each, strict=True)])
         ttl = 0 if faults else min(_LONGEST, *(each.ttl_ms for each in in_order))
-        return {
+        result: JSONObject = {
             "supportedVersions": [*MODERN_PROTOCOL_VERSIONS],
-            "capabilities": together([each.entries[0] for each in in_order]),
+            "capabilities": merging.capabilities(of_each),
             "resultType": "complete",
             "ttlMs": ttl,
             "cacheScope": "private" if any(each.private for each in in_order) else "public",
             "_meta": {SERVER_INFO_META_KEY: self.server_info},
         }
+        return {**result, "instructions": instructions} if instructions else result
 
     async def discovered(self, backend: str, asker: Asker) -> JSONObject | None:
         """What one of them said of itself; None: it can't be asked."""
@@ -253,31 +266,6 @@ class Catalog:
             if uri in of_it or any(fits(uri, template) for template in of_it):
                 return backend
         return None
-
-
-def together(said: Sequence[JSONObject]) -> JSONObject:
-    """The capabilities of all. An extension is offered if one has it. Of idempotency keys the tools' listings say more.
-
-    What they said stays as it is: it is kept, and looked at by others.
-    """
-    merged: JSONObject = {}
-    for one in said:
-        merged = _either(merged, cast("JSONObject", one.get("capabilities") or {}))
-    extensions = merged.get("extensions")
-    if isinstance(extensions, dict) and EXTENSION in extensions:
-        return {**merged, "extensions": {**extensions, EXTENSION: {}}}
-    return merged
-
-
-def _either(one: JSONObject, other: JSONObject) -> JSONObject:
-    merged = dict(one)
-    for name, value in other.items():
-        mine = merged.get(name)
-        if isinstance(mine, dict) and isinstance(value, dict):
-            merged[name] = _either(mine, value)
-        elif mine is None or value is True:
-            merged[name] = value
-    return merged
 
 
 def _digest(entries: list[JSONObject], kind: Kind) -> str:

@@ -25,9 +25,13 @@ from perdure.domain.errors import ConfigurationError
 from perdure.domain.limits import MAX_TENANT
 from perdure.domain.routing import MAX_BACKEND
 
+from . import config_bounds
 from .backends import Naming
+from .breaker import BreakerBounds
 from .config_identity import ExchangeConfig, ForwardConfig, SignedConfig, identity
 from .config_tables import Table
+from .health import HealthBounds
+from .retrying import Safe
 
 __all__ = ["AuthConfig", "BackendConfig", "GatewayConfig", "Timeouts", "load", "parse"]
 
@@ -66,6 +70,9 @@ class BackendConfig:
     response_body: int = 16 * _MEBIBYTE
     proxy: str | None = None
     identity: SignedConfig | ExchangeConfig | ForwardConfig | None = None
+    breaker: BreakerBounds = field(default_factory=BreakerBounds)
+    retry: Safe = field(default_factory=Safe)
+    health: HealthBounds = field(default_factory=HealthBounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,9 @@ class AuthConfig:
 class GatewayConfig:
     """All of it.
 
+    `instructions`: what clients read of all backends; None: what the backends say.
     `metrics`: whether GET /metrics is answered. `retention`: seconds that a route is kept once its task's time is over.
+    `give_up`: seconds past its ttl for which a task is believed in whose backend can't be asked; None: for ever.
     """
 
     name: str
@@ -95,8 +104,11 @@ class GatewayConfig:
     page: int = 500
     request_body: int = 4 * _MEBIBYTE
     subscriptions: int = 1_000
+    subscriptions_per_owner: int = 100
     subscribed_tasks: int = 1_000
     retention: float = 86_400.0
+    give_up: float | None = None
+    instructions: str | None = None
 
 
 def load(path: Path) -> GatewayConfig:
@@ -142,8 +154,11 @@ def _gateway(top: Table) -> GatewayConfig:
         auth=auth,
         request_body=limits.count("request_body", 4 * _MEBIBYTE),
         subscriptions=limits.count("subscriptions", 1_000),
+        subscriptions_per_owner=limits.count("subscriptions_per_owner", 100),
         subscribed_tasks=limits.count("subscribed_tasks", 1_000),
         retention=routes.seconds("retention", 86_400.0),
+        give_up=routes.seconds("give_up", 0.0) if routes.has("give_up") else None,
+        instructions=gateway.maybe("instructions"),
     )
     for table in (gateway, limits, routes, top):
         table.end()
@@ -204,6 +219,9 @@ def _backend(name: str, table: Table) -> BackendConfig:
         response_body=table.count("response_body", 16 * _MEBIBYTE),
         proxy=table.maybe("proxy"),
         identity=identity(table.table("identity")),
+        breaker=config_bounds.breaker(table.table("breaker")),
+        retry=config_bounds.retry(table.table("retry")),
+        health=config_bounds.health(table.table("health")),
     )
     if found.url and not found.url.startswith(("https://", "http://")):
         table.wrong("url", "write a URL that begins with https:// or http://")

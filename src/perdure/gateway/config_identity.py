@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .config_tables import Table
 
-__all__ = ["ExchangeConfig", "ForwardConfig", "SecretPlace", "SignedConfig", "identity"]
+__all__ = ["ExchangeConfig", "ForwardConfig", "KeyConfig", "SecretPlace", "SignedConfig", "identity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,21 @@ class SecretPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyConfig:
+    """A key by its name. `pair`: the secret is the private half of an Ed25519 pair, as PEM."""
+
+    id: str
+    secret: SecretPlace
+    pair: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SignedConfig:
-    """By a header that the gateway signs. `pair`: the secret is the private half of an Ed25519 pair, as PEM."""
+    """By a header that the gateway signs, by the first of `keys`; the others wait for their turn, or have had it."""
 
     audience: str
     issuer: str | None
-    key: str
-    secret: SecretPlace
-    pair: bool
+    keys: tuple[KeyConfig, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,7 @@ def identity(table: Table) -> SignedConfig | ExchangeConfig | ForwardConfig | No
     found: SignedConfig | ExchangeConfig | ForwardConfig | None = None
     match kind:
         case "signed":
-            pair = table.has("private_key_file")
-            secret = SecretPlace(None, table.maybe("private_key_file")) if pair else _secret(table, "secret")
-            found = SignedConfig(table.text("audience"), table.maybe("issuer"), table.text("key"), secret, pair)
+            found = SignedConfig(table.text("audience"), table.maybe("issuer"), _keys(table))
         case "exchange":
             found = ExchangeConfig(
                 table.text("endpoint"),
@@ -77,6 +82,26 @@ def identity(table: Table) -> SignedConfig | ExchangeConfig | ForwardConfig | No
             table.rest()
     table.end()
     return found
+
+
+def _keys(table: Table) -> tuple[KeyConfig, ...]:
+    """The keys: a list, or one that stands in the table itself."""
+    if not table.has("keys"):
+        return (_key(table, "key"),)
+    found: list[KeyConfig] = []
+    for each in table.tables("keys"):
+        key = _key(each, "id")
+        if key.id in [other.id for other in found]:
+            each.wrong("id", f"there is another key {key.id!r}")
+        each.end()
+        found.append(key)
+    return tuple(found)
+
+
+def _key(table: Table, name: str) -> KeyConfig:
+    pair = table.has("private_key_file")
+    secret = SecretPlace(None, table.maybe("private_key_file")) if pair else _secret(table, "secret")
+    return KeyConfig(table.text(name), secret, pair)
 
 
 def _secret(table: Table, name: str) -> SecretPlace:

@@ -61,6 +61,15 @@ class Table:
             self.errors.append(str(error))
             return default
 
+    def part(self, key: str, default: float) -> float:
+        value = self.take(key)
+        if value is None:
+            return default
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+            return float(value)
+        self.wrong(key, f"is {value!r}: write a number above 0, and at most 1")
+        return default
+
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.take(key)
         if value is None:
@@ -76,6 +85,15 @@ class Table:
             self.wrong(key, "write a table")
             value = None
         return Table(cast("dict[str, Any]", value or {}), f"{self._place}{key}.", self.errors)
+
+    def tables(self, key: str) -> list[Table]:
+        """Those of a list."""
+        value = self.take(key)
+        if isinstance(value, list) and value and all(isinstance(each, dict) for each in cast("list[Any]", value)):
+            given = cast("list[dict[str, Any]]", value)
+            return [Table(each, f"{self._place}{key}[{at}].", self.errors) for at, each in enumerate(given)]
+        self.wrong(key, "write a list of tables")
+        return []
 
     def has(self, key: str) -> bool:
         return key in self._values

@@ -73,9 +73,10 @@ class Routing:
             raise TakenRoute from None
         return {**message, "result": rewriting.snapshot(result, theirs, route.id)}
 
-    def janitor(self, ask: Ask, retention: float) -> Janitor:
-        """Who keeps the table. `retention`: seconds that a route stays once its task is over."""
-        return Janitor(self._routes, ask, WallClock(), retention_ms=round(retention * 1000))
+    def janitor(self, ask: Ask, retention: float, give_up: float | None = None) -> Janitor:
+        """Who keeps the table. `retention`: seconds that a route stays once its task is over. `give_up`: as there."""
+        retention_ms, give_up_ms = round(retention * 1000), None if give_up is None else round(give_up * 1000)
+        return Janitor(self._routes, ask, WallClock(), retention_ms=retention_ms, give_up_ms=give_up_ms)
 
     async def find(self, owner: Owner, task_id: str) -> Route:
         """The route to a task of this owner's.

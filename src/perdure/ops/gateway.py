@@ -123,12 +123,14 @@ def assemble(config: GatewayConfig, routes: Routes, *, security: TransportSecuri
     backends = [_backend(each, server_info) for each in config.backends]
     return Gateway(
         backends,
-        Catalog(backends, cast("Any", server_info), config.page),
+        Catalog(backends, cast("Any", server_info), config.page, config.instructions),
         Routing(routes),
         security=security,
         tenant_claim=None if config.auth is None else config.auth.tenant_claim,
         retention=config.retention,
+        give_up=config.give_up,
         subscriptions=config.subscriptions,
+        subscriptions_per_owner=config.subscriptions_per_owner,
         subscribed_tasks=config.subscribed_tasks,
     )
 
@@ -145,13 +147,15 @@ def _backend(config: BackendConfig, client_info: dict[str, str]) -> Backend:
         queue=config.queue,
         patience=times.queue,
         streams=config.streams,
+        breaker=config.breaker,
+        retry=config.retry,
     )
     upstream = Upstream(config.name, config.url, bounds, proxy=config.proxy)
     return Backend(
         config.name,
         upstream,
         passing_of(config, client_info["name"]),
-        Health(upstream),
+        Health(upstream, config.health),
         config.tools,
         config.prompts,
         config.addresses,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perdure.domain.errors import ConfigurationError
 from perdure.gateway.config import BackendConfig
-from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, SecretPlace, SignedConfig
+from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, KeyConfig, SecretPlace, SignedConfig
 from perdure.gateway.identity import Anonymous, Exchange, ForwardToken, Key, Passing, SignedHeader, TokenExchange
 
 __all__ = ["passing_of"]
@@ -21,9 +21,8 @@ def passing_of(config: BackendConfig, gateway: str) -> Passing:
     """
     match config.identity:
         case SignedConfig() as signed:
-            secret = _secret(config.name, signed.secret)
-            key = Key.private(signed.key, secret) if signed.pair else Key.shared(signed.key, secret)
-            return SignedHeader(signed.audience, issuer=signed.issuer or gateway, keys=[key])
+            keys = [_key(config.name, key) for key in signed.keys]
+            return SignedHeader(signed.audience, issuer=signed.issuer or gateway, keys=keys)
         case ExchangeConfig() as exchange:
             secret = _secret(config.name, exchange.client_secret).decode()
             how = Exchange(
@@ -34,6 +33,11 @@ def passing_of(config: BackendConfig, gateway: str) -> Passing:
             return ForwardToken(config.name, forward.audience)
         case None:
             return Anonymous()
+
+
+def _key(backend: str, key: KeyConfig) -> Key:
+    secret = _secret(backend, key.secret)
+    return Key.private(key.id, secret) if key.pair else Key.shared(key.id, secret)
 
 
 def _secret(backend: str, place: SecretPlace) -> bytes:
