@@ -32,6 +32,7 @@ from .asking import Asking
 from .backends import Asker, Backend
 from .catalog import Catalog
 from .envelope import Notification, Refused, Request
+from .extending import Extending
 from .faults import Fault
 from .forwarding import Forwarding
 from .inflight import Caller, InFlight, Pending
@@ -91,6 +92,7 @@ class Gateway:
         )
         self._tasks = Tasks(routing, self.backends)
         self._handlers: dict[str, Handler] = {}
+        self._otherwise: Handler = _serve_nothing
 
     @asynccontextmanager
     async def reaching(self) -> AsyncGenerator[None]:
@@ -104,7 +106,9 @@ class Gateway:
     async def running(self) -> AsyncGenerator[None]:
         """For as long as requests are served."""
         async with self.reaching(), anyio.create_task_group() as group:
-            naming = Naming(self.catalog, Forwarding(self.routing, group))
+            forwarding = Forwarding(self.routing, group)
+            naming = Naming(self.catalog, forwarding)
+            self._otherwise = Extending(self.backends, self.catalog, forwarding).serve
             self._handlers = {
                 **dict.fromkeys(METHODS, self._serve_task),
                 **dict.fromkeys(KINDS, self._serve_list),
@@ -120,7 +124,7 @@ class Gateway:
             try:
                 yield
             finally:
-                self._handlers = {}
+                self._handlers, self._otherwise = {}, _serve_nothing
                 group.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     for backend in self.backends.values():
@@ -185,9 +189,7 @@ class Gateway:
 
     async def _serve(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
         try:
-            handler = self._handlers.get(request.method)
-            if handler is None:
-                raise method_not_found(request.method)
+            handler = self._handlers.get(request.method, self._otherwise)
             await handler(request, asker, outlet, pending)
         except (MCPError, PerdureError) as error:
             if isinstance(error, PerdureError) and not isinstance(error, Fault):
@@ -212,6 +214,10 @@ class Gateway:
     async def _discover(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
         envelope.validate(request)
         await outlet.answer(success(request.id, await self.catalog.discover(asker)))
+
+
+async def _serve_nothing(request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
+    raise method_not_found(request.method)
 
 
 def _outcome(said: JSONObject | None) -> str:

@@ -209,6 +209,18 @@ class Catalog:
         except Fault:
             return None
 
+    async def discoveries(self, asker: Asker) -> dict[str, JSONObject | None]:
+        """What each of them said of itself, by its name: the last time, if it can't be asked now; None: never."""
+        said: dict[str, JSONObject | None] = {}
+
+        async def look(backend: Backend) -> None:
+            said[backend.name] = await self.discovered(backend.name, asker) or backend.upstream.discovered
+
+        async with anyio.create_task_group() as group:
+            for backend in self._backends:
+                group.start_soon(look, backend)
+        return said
+
     # Whose is it -----------------------------------------------------------------------------------------------------
 
     async def tool(self, name: str, asker: Asker) -> tuple[Backend, str] | None:
