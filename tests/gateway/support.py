@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import httpx2
+from opentelemetry.trace import Tracer
 
 from perdure.gateway.app import Gateway
 from perdure.gateway.config import GatewayConfig, parse
@@ -38,10 +39,15 @@ def configured(backends: Mapping[str, str], more: str = "", *, at_the_end: str =
 
 @asynccontextmanager
 async def fronting(
-    backends: Mapping[str, str], more: str = "", *, routes: Routes | None = None, config: GatewayConfig | None = None
+    backends: Mapping[str, str],
+    more: str = "",
+    *,
+    routes: Routes | None = None,
+    config: GatewayConfig | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncGenerator[Front]:
     """A gateway before the backends at these URLs, each under its name as a prefix."""
     read, table = config or configured(backends, more), routes or MemoryRoutes()
-    gateway = assemble(read, table)
+    gateway = assemble(read, table, tracer=tracer)
     async with hosting(application(read, gateway, table)) as (http, url):
         yield Front(gateway, Client(http, f"{url}/mcp"), http, f"{url}/mcp", table)

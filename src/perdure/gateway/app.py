@@ -17,6 +17,7 @@ from mcp.server.streamable_http import check_accept_headers
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+from opentelemetry.trace import Tracer, get_tracer
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -26,7 +27,7 @@ from perdure.domain.model import JSONObject
 from perdure.domain.names import DISCOVER
 from perdure.wire.identity import of_token
 
-from . import envelope
+from . import envelope, tracing
 from .answers import failure, method_not_found, success
 from .asking import Asking
 from .backends import Asker, Backend
@@ -72,6 +73,7 @@ class Gateway:
         subscriptions: int = 1_000,
         subscriptions_per_owner: int = 100,
         subscribed_tasks: int = 1_000,
+        tracer: Tracer | None = None,
     ) -> None:
         self.backends = {backend.name: backend for backend in backends}
         self.catalog = catalog
@@ -82,6 +84,7 @@ class Gateway:
         self._tenant_claim = tenant_claim
         self._retention = retention
         self._give_up = give_up
+        self._tracer = tracer or get_tracer(tracing.TRACER)
         self.listening = Listening(
             routing,
             self.backends,
@@ -172,16 +175,26 @@ class Gateway:
         if said.method == LISTEN and not check_accept_headers(http)[1]:
             await outlet.refuse(406)
             return
+        known = said.method if said.method in _KNOWN else None
+        with tracing.of_request(self._tracer, known, said.meta, said.headers) as span:
+            pending = await self._answer(said, asker, caller, outlet, receive)
+            tracing.ended(span, pending.backend, outlet.said)
+
+    async def _answer(
+        self, request: Request, asker: Asker, caller: Caller, outlet: Outlet, receive: Receive
+    ) -> Pending:
+        """Have a request answered, unless its client goes away or does not want that any more."""
         began = anyio.current_time()
-        with anyio.CancelScope() as scope, self.in_flight.entered(caller, said.id, scope) as pending:
+        with anyio.CancelScope() as scope, self.in_flight.entered(caller, request.id, scope) as pending:
             async with anyio.create_task_group() as group:
                 group.start_soon(_watch, receive, scope)
-                await self._serve(said, asker, outlet, pending)
+                await self._serve(request, asker, outlet, pending)
                 group.cancel_scope.cancel()
-        self.metrics.note(pending.backend, said.method, _outcome(outlet.said), anyio.current_time() - began)
+        self.metrics.note(pending.backend, request.method, _outcome(outlet.said), anyio.current_time() - began)
         if pending.told and not outlet.over:
             error = MCPError(CONNECTION_CLOSED, "Request cancelled", {"gateway": True})
-            await outlet.answer(failure(said.id, error))
+            await outlet.answer(failure(request.id, error))
+        return pending
 
     def _asker(self) -> Asker:
         token = get_access_token()

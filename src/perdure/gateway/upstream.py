@@ -31,7 +31,7 @@ from perdure.domain.model import JSONObject
 from perdure.domain.names import DISCOVER
 from perdure.wire.refusals import Seldom
 
-from . import hops, retrying
+from . import hops, retrying, tracing
 from .breaker import Breaker, BreakerBounds, Permit
 from .exchange import Exchange, Reading, Verdict, of_transport
 from .faults import BackendRefused, BackendTimeout, BackendUnavailable, Fault
@@ -327,6 +327,7 @@ class Upstream:
     ) -> httpx2.Response:
         bounds = self.bounds
         # Until there is a head, httpx2 has no bound for reading: a call may run for as long as the deadline lets it.
+        message, headers = tracing.carried(message, headers)
         timeout = {"connect": bounds.connect, "read": None, "write": bounds.read, "pool": bounds.connect}
         request = httpx2.Request(
             "POST", self._url, headers=hops.onward(headers), content=encode(message), extensions={"timeout": timeout}

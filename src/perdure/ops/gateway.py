@@ -17,6 +17,7 @@ from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAut
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
 from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
+from opentelemetry.trace import Tracer
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -113,8 +114,14 @@ def _security(host: str) -> TransportSecuritySettings | None:
     )
 
 
-def assemble(config: GatewayConfig, routes: Routes, *, security: TransportSecuritySettings | None = None) -> Gateway:
-    """The gateway that a configuration describes, not running yet.
+def assemble(
+    config: GatewayConfig,
+    routes: Routes,
+    *,
+    security: TransportSecuritySettings | None = None,
+    tracer: Tracer | None = None,
+) -> Gateway:
+    """The gateway that a configuration describes, not running yet. `tracer`: in place of the process's own.
 
     Raises:
         ConfigurationError: a backend can't be called as it is described.
@@ -132,6 +139,7 @@ def assemble(config: GatewayConfig, routes: Routes, *, security: TransportSecuri
         subscriptions=config.subscriptions,
         subscriptions_per_owner=config.subscriptions_per_owner,
         subscribed_tasks=config.subscribed_tasks,
+        tracer=tracer,
     )
 
 
