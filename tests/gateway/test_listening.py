@@ -1,12 +1,20 @@
 """One stream over tasks of several backends."""
 
-from mcp.server.mcpserver import Context, MCPServer
+import asyncio
+from dataclasses import replace
+from typing import Any
 
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+
+from perdure.gateway.breaker import Position
 from perdure.wire.identity import ANONYMOUS
 from tests.gateway.conftest import Pair
+from tests.gateway.liar import Asked, chunk, event, liar, response, result, stream
 from tests.gateway.support import fronting
+from tests.gateway.test_lies import CAPABILITIES, HANDLE
 from tests.support import eventually
-from tests.wire.envelopes import INPUT
+from tests.wire.envelopes import INPUT, envelope
 from tests.wire.listening import listen_request, listeners, listening, refused
 from tests.wire.support import serving
 
@@ -96,3 +104,58 @@ async def test_changes_of_a_backends_lists_are_told_and_seen_in_the_list() -> No
         assert frame["method"] == "notifications/tools/list_changed"
         listed = await front.client.request("tools/list")
         assert [tool["name"] for tool in listed.result["tools"]] == ["it_grow", "it_grown"]
+
+
+DONE: Any = {**HANDLE, "status": "completed", "result": {"resultType": "complete", "content": []}}
+
+
+class Quiet:
+    """A backend with one task, whose streams say nothing after their beginning but comments, until the task is over."""
+
+    def __init__(self) -> None:
+        self.listened = 0
+        self.over = asyncio.Event()
+
+    async def answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        snapshot: Any = DONE if self.over.is_set() else HANDLE
+        match asked.message["method"]:
+            case "server/discover":
+                writer.write(response(result(asked, supportedVersions=["2026-07-28"], capabilities=CAPABILITIES)))
+            case "tools/call":
+                writer.write(response(result(asked, **HANDLE)))
+            case "tasks/get":
+                writer.write(response(result(asked, **snapshot | {"resultType": "complete"})))
+            case _:
+                self.listened += 1
+                await self._listen(asked, writer)
+        await writer.drain()
+
+    async def _listen(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        wanted = {"notifications": {"taskIds": ["theirs-0001"]}, "_meta": {SUBSCRIPTION_ID_META_KEY: "gateway-listen"}}
+        begun = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": wanted}
+        writer.write(stream(event(begun), end=False))
+        while not self.over.is_set() or self.listened < 3:
+            writer.write(chunk(b": ping\n\n"))
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        told = {key: value for key, value in DONE.items() if key != "resultType"}
+        writer.write(chunk(event({"jsonrpc": "2.0", "method": "notifications/tasks", "params": told})))
+
+
+async def test_a_stream_that_said_nothing_for_too_long_is_listened_to_again_and_the_clients_goes_on() -> None:
+    """An hour, by the bounds; a backend that only shows signs of life may be stuck, and a new stream finds out."""
+    backend = Quiet()
+    async with liar(backend.answer) as up, fronting({"it": up.url}) as front:
+        upstream = front.gateway.backends["it"].upstream
+        assert upstream.bounds.events.quiet_seconds == 3_600
+        upstream.bounds = replace(upstream.bounds, events=replace(upstream.bounds.events, quiet_seconds=0.1))
+        call = envelope("tools/call", {"name": "it_long", "arguments": {}})
+        task_id = (await front.client.exchange(call)).result["taskId"]
+        async with listening(front.client, task_id) as frames:
+            assert await frames.begun() == [task_id]
+            assert (await frames.snapshot())["status"] == "working"
+            await eventually(lambda: backend.listened >= 3, "it was not listened to again")
+            assert upstream.breaker.position is Position.CLOSED
+            backend.over.set()
+            assert (await frames.reaches("completed"))["taskId"] == task_id
+            await frames.ends()
