@@ -6,6 +6,7 @@ from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import SERVER_INFO_META_KEY
 
 from perdure.gateway.breaker import Position
 from perdure.wire.identity import ANONYMOUS
@@ -106,7 +107,12 @@ async def test_changes_of_a_backends_lists_are_told_and_seen_in_the_list() -> No
         assert [tool["name"] for tool in listed.result["tools"]] == ["it_grow", "it_grown"]
 
 
-DONE: Any = {**HANDLE, "status": "completed", "result": {"resultType": "complete", "content": []}}
+NAMED: Any = {SERVER_INFO_META_KEY: {"name": "quiet", "version": "1"}}
+DONE: Any = {
+    **HANDLE,
+    "status": "completed",
+    "result": {"resultType": "complete", "content": [], "_meta": NAMED},
+}
 
 
 class Quiet:
