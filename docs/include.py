@@ -1,8 +1,8 @@
 """Puts the examples into the pages that show them, so that a page has its code on a site, on a code host and on disk.
 
-A place is a comment, `<!-- file: examples/NAME.py -->` or `.mjs`, and the block of code below it. Every page shows its
-files whole, but the README, which leaves their docstrings out: what those say stands around the block there. Nobody
-edits a block by hand: a test compares each with its file, so no page can show other code than the one that runs.
+A place is a comment, `<!-- file: examples/NAME.py -->`, `.mjs` or `.toml`, and the block of code below it. Every page
+shows its files whole, but the README, which leaves their docstrings out: what those say stands around the block there.
+Nobody edits a block by hand: a test compares each with its file, so no page can show other code than the one that runs.
 
 `python -m docs.include` rewrites the blocks; `make docs` does so first.
 """
@@ -20,7 +20,8 @@ README: Final = ROOT / "README.md"
 PAGES: Final = (README, *sorted((ROOT / "docs").rglob("*.md")))
 
 _BLOCK = re.compile(
-    r"<!-- file: (?P<path>examples/\w+\.(?:py|mjs)) -->\n```(?P<language>python|js)\n(?P<code>.*?)```\n", re.DOTALL
+    r"<!-- file: (?P<path>examples/\w+\.(?:py|mjs|toml)) -->\n```(?P<language>python|js|toml)\n(?P<code>.*?)```\n",
+    re.DOTALL,
 )
 _DOCSTRING = re.compile(r'""".*?"""\n\n', re.DOTALL)
 

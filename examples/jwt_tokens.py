@@ -159,16 +159,20 @@ class SignedTokens(TokenVerifier):
         )
 
 
+def verifier() -> SignedTokens:
+    """What checks the tokens, as the environment says; a gateway's file may name it."""
+    return SignedTokens([Issuer(needed("ISSUER"), needed("JWKS"))], needed("AUDIENCE"))
+
+
 def options() -> dict[str, Any]:
-    """What `tasks.server` takes for all of this, as the environment says."""
-    issuer, audience = needed("ISSUER"), needed("AUDIENCE")
+    """What `tasks.server` takes for all of this."""
     return {
+        "token_verifier": verifier(),
         "auth": AuthSettings(
-            issuer_url=AnyHttpUrl(issuer),
-            resource_server_url=AnyHttpUrl(audience),
+            issuer_url=AnyHttpUrl(needed("ISSUER")),
+            resource_server_url=AnyHttpUrl(needed("AUDIENCE")),
             validate_token_resource=True,  # without it, tokens that are for other servers are the verifier's to refuse
         ),
-        "token_verifier": SignedTokens([Issuer(issuer, needed("JWKS"))], audience),
         "request_state_security": RequestStateSecurity(keys=[needed("REQUEST_STATE_KEY")]),
     }
 

@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 SERVERS = {
     "adopt": {"sum_of_squares"},
     "asking": {"tidy_up", "book_flight", "count_primes"},
+    "behind": {"sum_of_squares"},
     "celery_jobs": {"thumbnail"},
     "durable": {"write_book"},
     "exporting": {"export_orders"},
@@ -63,16 +64,19 @@ TESTS: Final = {"test_my_store", "test_refunds", "test_refunds_on_postgresql", "
 EXAMPLES: Final = {*SERVERS, *PARTS, *CLIENTS, *TESTS}
 LISTENING: Final = "listening.mjs"
 """The one that is not Python, run by `test_clients.py`."""
+GATEWAY: Final = "gateway.toml"
+"""The file of a gateway, run by `gateway/test_example.py`."""
 SHELL = re.compile(r"```sh\n(?P<script>.*?)```", re.DOTALL)
 MESSAGE = re.compile(r"^(?P<head>(?:POST|HTTP)[^{]*?)\n\n(?P<body>\{\n.*?^\})$", re.MULTILINE | re.DOTALL)
 PASSING = re.compile(r"tsk_\w{32}|\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_python_block_of_a_page_is_an_example(page: Path) -> None:
+def test_every_block_of_code_of_a_page_is_an_example(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert text.count("```python") + text.count("```js\n") == text.count("<!-- file:") == len(shown(text))
-    assert {Path(path).name for path in shown(text)} <= {*(f"{name}.py" for name in EXAMPLES), LISTENING}
+    blocks = sum(text.count(f"```{language}\n") for language in ("python", "js", "toml"))
+    assert blocks == text.count("<!-- file:") == len(shown(text))
+    assert {Path(path).name for path in shown(text)} <= {*(f"{name}.py" for name in EXAMPLES), LISTENING, GATEWAY}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -105,6 +109,7 @@ def test_no_example_is_left_out() -> None:
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert {name for name in examples if not name.startswith("conformance_")} == EXAMPLES
     assert [path.name for path in (ROOT / "examples").glob("*.mjs")] == [LISTENING]
+    assert [path.name for path in (ROOT / "examples").glob("*.toml")] == [GATEWAY]
 
 
 def imported(name: str) -> ModuleType:
@@ -122,6 +127,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(ROOT / "examples"), *sys.path])
     monkeypatch.delitem(sys.modules, "jwt_tokens", raising=False)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SUMS_SECRET", "0123456789abcdef" * 2)
     monkeypatch.setenv("CLINIC_KEYS", new_key("today"))
     monkeypatch.setenv("ISSUER", "https://login.example.com")
     monkeypatch.setenv("JWKS", "https://login.example.com/jwks.json")
