@@ -18,7 +18,7 @@ SRC = Path(perdure.__file__).parent
 MAX_LINES = 450
 FOR_JSONSCHEMA = {"rfc3339_validator", "rfc3986_validator"}
 """Dependencies that only jsonschema imports, once it finds them."""
-IMPORTED_AS = {"pyjwt": "jwt"}
+IMPORTED_AS = {"pyjwt": "jwt", "opentelemetry_api": "opentelemetry"}
 """Distributions whose package has another name."""
 SUITE = SRC / "testing" / "stores"
 """The conformance suite for stores, which alone may need pytest (`perdure[testing]`)."""

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from perdure.gateway.identity import HEADER
 from tests.gateway.conftest import Pair
 from tests.gateway.liar import liar
 from tests.gateway.support import configured, fronting
@@ -95,3 +96,13 @@ async def test_one_owner_has_so_many_streams_and_others_have_theirs(pair: Pair) 
             assert (await refused(ada, listen_request([task_id]))).error["data"]["retryAfterMs"] > 0
             async with listening(eve, await eve.start("one_gated")) as other:
                 await other.begun()
+
+
+async def test_what_a_client_says_of_itself_in_headers_reaches_no_backend(pair: Pair) -> None:
+    bad = Bad(said(HANDLE))
+    claimed = {HEADER: "mine", "x-forwarded-user": "eve", "forwarded": "for=eve", "cookie": "session=eve"}
+    async with liar(bad.answer) as lying, fronting({"bad": lying.url}, AUTH) as front:
+        call = envelope("tools/call", {"name": "bad_thing", "arguments": {}})
+        await front.client.bearing("ada").exchange(call, claimed)
+        assert bad.asked
+        assert all(not claimed.keys() & asked.headers.keys() for asked in lying.asked)
