@@ -31,7 +31,7 @@ def test_a_call_is_known_by_its_key_and_then_by_its_task_too(journal: Journal) -
     record = begun(journal)
     assert (record.task_id, record.arguments) == (None, {"secret": "sesame"})
     assert journal.intend(SERVER, "greet", "one", {}) == (record, False)
-    handle = journal.handle(record, "tsk_1")
+    handle = journal.put_handle(record, "tsk_1")
     assert (handle.task_id, handle.arguments) == ("tsk_1", None)
     assert journal.find(SERVER, "one") == journal.find(SERVER, "tsk_1") == handle
     assert journal.find("http://elsewhere/mcp", "one") is None
@@ -39,10 +39,39 @@ def test_a_call_is_known_by_its_key_and_then_by_its_task_too(journal: Journal) -
 
 
 def test_two_calls_that_come_to_one_task_are_one_record(journal: Journal) -> None:
-    first = journal.handle(begun(journal), "tsk_1")
-    assert journal.handle(begun(journal, "two"), "tsk_1") == first
+    first = journal.put_handle(begun(journal), "tsk_1")
+    assert journal.put_handle(begun(journal, "two"), "tsk_1") == first
     assert journal.adopt(SERVER, "", "tsk_1") == first
     assert journal.records() == [first]
+    journal.close()
+
+
+def test_a_handle_that_comes_after_its_record_was_forgotten_is_put_down_all_the_same(journal: Journal) -> None:
+    record = begun(journal)
+    assert journal.forget(record)
+    handle = journal.put_handle(record, "tsk_1")
+    assert (handle.key, handle.task_id, handle.tool, handle.arguments) == ("one", "tsk_1", "greet", None)
+    assert journal.records() == [handle]
+    journal.close()
+
+
+def test_also_if_its_key_is_another_call_s_by_now(journal: Journal) -> None:
+    record = begun(journal)
+    journal.forget(record)
+    other = begun(journal)
+    assert journal.put_handle(record, "tsk_1").task_id == "tsk_1"
+    assert journal.find(SERVER, "one") == other
+    journal.close()
+
+
+def test_a_task_s_id_goes_before_a_key_that_reads_the_same(journal: Journal) -> None:
+    other = begun(journal, "tsk_1")
+    handle = journal.put_handle(begun(journal, "one"), "tsk_1")
+    assert journal.find(SERVER, "tsk_1") == handle
+    assert journal.intend(SERVER, "greet", "tsk_1", {"secret": "sesame"}) == (other, False)
+    taken = begun(journal, "task:tsk_2")
+    assert journal.adopt(SERVER, "", "tsk_2").task_id == "tsk_2"
+    assert journal.find(SERVER, "task:tsk_2") == taken
     journal.close()
 
 
@@ -99,7 +128,7 @@ def test_an_answer_that_was_refused_is_none(journal: Journal) -> None:
 def test_what_is_over_is_forgotten_after_a_while_and_what_is_not_is_kept(tmp_path: Path) -> None:
     now, path = 1_000_000.0, tmp_path / "journal.db"
     journal = Journal(path, now=lambda: now)
-    journal.settle(journal.handle(begun(journal), "tsk_1"), "completed")
+    journal.settle(journal.put_handle(begun(journal), "tsk_1"), "completed")
     begun(journal, "two")
     journal.close()
     for days, keys in ((6.9, ["one", "two"]), (7.1, ["two"])):
@@ -110,7 +139,7 @@ def test_what_is_over_is_forgotten_after_a_while_and_what_is_not_is_kept(tmp_pat
 
 def test_only_its_user_may_read_it_and_what_was_handed_on_is_erased(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.db")
-    record = journal.handle(begun(journal), "tsk_1")
+    record = journal.put_handle(begun(journal), "tsk_1")
     journal.answer(record, "form", {"action": "accept", "content": {"password": "hush"}})
     journal.sent(record, "form")
     for path in tmp_path.iterdir():

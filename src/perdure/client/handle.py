@@ -110,7 +110,7 @@ class TaskHandle:
         asked = (await self.status()).questions.keys() & responses.keys()
         fresh: dict[str, object] = {}
         for key in asked:
-            said = self._link.journal.recorded(self._record, key, questions.as_sent(responses[key]))
+            said = self._link.journal.record_answer(self._record, key, questions.as_sent(responses[key]))
             if said is not None:
                 fresh[key] = said
         if fresh:

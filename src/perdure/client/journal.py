@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
+from uuid import uuid4
 
 from pydantic_core import to_json
 
@@ -123,27 +124,29 @@ class Journal:
         values = (server, tool, key, to_json(arguments).decode(), self._now(), self._token)
         with self._transaction() as db:
             is_new = db.execute(sql.INTEND, values).rowcount == 1
-            return _one(db, server, key), is_new
+            return _record(db.execute(sql.BY_KEY, (server, key)).fetchone()), is_new
 
     def take(self, record: Record) -> None:
         """A call without a handle is this process's to make from now on."""
         self._write(sql.TAKE, self._token, record.number)
 
-    def handle(self, record: Record, task_id: str) -> Record:
-        """The call became this task; if that is on record already, as that one's. What came before it is erased."""
+    def put_handle(self, record: Record, task_id: str) -> Record:
+        """The call became this task; if that is on record already, as that one's. What came before it is erased.
+
+        A record that somebody forgot meanwhile is made again: the task is there.
+        """
         with self._transaction() as db:
             db.execute(sql.FORGET_ANSWERS, (record.number,))
             if db.execute(sql.OTHER, (record.server, task_id, record.number)).fetchone():
                 db.execute(sql.FORGET, (record.number,))
-            else:
-                db.execute(sql.HANDLE, (task_id, record.number))
-            return _one(db, record.server, task_id)
+            elif db.execute(sql.HANDLE, (task_id, record.number)).rowcount == 0:
+                return self._adopted(db, record.server, record.tool, record.key, task_id)
+            return _record(db.execute(sql.BY_TASK, (record.server, task_id)).fetchone())
 
     def adopt(self, server: str, tool: str, task_id: str) -> Record:
         """A task that is waited for without a call of ours on record: what there is of it, or a new record."""
         with self._transaction() as db:
-            db.execute(sql.ADOPT, (server, tool, f"task:{task_id}", task_id, self._now(), self._token))
-            return _one(db, server, task_id)
+            return self._adopted(db, server, tool, f"task:{task_id}", task_id)
 
     def settle(self, record: Record, status: str) -> None:
         """The task is known to be over. Its questions are forgotten, and the record itself after `keep_days`."""
@@ -152,8 +155,8 @@ class Journal:
             self._prune(db)
 
     def find(self, server: str, id: str) -> Record | None:
-        """The record of a task id or of an idempotency key."""
-        rows = self._rows(sql.FIND, server, id, id)
+        """The record of a task id or, if it is none, of an idempotency key."""
+        rows = self._rows(sql.BY_TASK, server, id) or self._rows(sql.BY_KEY, server, id)
         return _record(rows[0]) if rows else None
 
     def records(self, server: str | None = None) -> list[Record]:
@@ -198,7 +201,7 @@ class Journal:
         with self._transaction() as db:
             return db.execute(sql.ANSWER, (record.number, key, json.dumps(response))).rowcount == 1
 
-    def recorded(self, record: Record, key: str, response: Any) -> Any | None:
+    def record_answer(self, record: Record, key: str, response: Any) -> Any | None:
         """`answer`, and which answer is to be sent then: this one, or the one that was there; None if it was sent."""
         if self.answer(record, key, response):
             return response
@@ -212,6 +215,12 @@ class Journal:
     def refused(self, record: Record, key: str) -> None:
         """The server does not take it: the question has no answer again."""
         self._write(sql.REFUSED, record.number, key)
+
+    def _adopted(self, db: sqlite3.Connection, server: str, tool: str, key: str, task_id: str) -> Record:
+        """The record of a task, with the key if no other call has it."""
+        for unused in (key, f"task:{task_id}", uuid4().hex):
+            db.execute(sql.ADOPT, (server, tool, unused, task_id, self._now(), self._token))
+        return _record(db.execute(sql.BY_TASK, (server, task_id)).fetchone())
 
     def _is_held(self, number: int, key: str, token: str) -> bool:
         if token == self._token:
@@ -255,10 +264,6 @@ class Journal:
 def _let_go(db: sqlite3.Connection, holder: Holder) -> None:
     db.close()
     holder.close()
-
-
-def _one(db: sqlite3.Connection, server: str, id: str) -> Record:
-    return _record(db.execute(sql.FIND, (server, id, id)).fetchone())
 
 
 def _record(row: tuple[Any, ...]) -> Record:

@@ -54,7 +54,9 @@ INSERT INTO call (server, tool, key, task_id, begun_at, holder) VALUES (?, ?, ?,
 
 SETTLE: Final = "UPDATE call SET status = ?, settled_at = ? WHERE number = ?"
 
-FIND: Final = _RECORD + "WHERE server = ? AND (task_id = ? OR key = ?) LIMIT 1"
+BY_TASK: Final = _RECORD + "WHERE server = ? AND task_id = ?"
+
+BY_KEY: Final = _RECORD + "WHERE server = ? AND key = ?"
 
 RECORDS: Final = _RECORD + "ORDER BY number"
 

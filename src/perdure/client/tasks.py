@@ -251,7 +251,7 @@ class Tasks(ClientExtension):
                 self.journal.forget(record)
                 return TaskHandle(link, record, settled=answer)
             reach("call answered")
-            handle = self._handle(link, record.tool, answer, lambda: self.journal.handle(record, answer.id))
+            handle = self._handle(link, record.tool, answer, lambda: self.journal.put_handle(record, answer.id))
             reach("handle recorded")
             return handle
         raise Unsure(record)
