@@ -10,7 +10,7 @@ import pytest
 
 from perdure.client import Journal, JournalUnusable, Record
 from perdure.client.holder import LockedFile
-from perdure.client.journal import Answered, Asking
+from perdure.client.journal import Answered, Unanswered
 from tests.wire.support import ROOT
 
 SERVER = "http://127.0.0.1:8000/mcp"
@@ -87,10 +87,10 @@ def test_a_task_without_a_call_is_remembered_as_well(journal: Journal) -> None:
 
 def test_a_question_is_claimed_answered_and_sent_once(journal: Journal) -> None:
     record = begun(journal)
-    assert journal.claim(record, "form") == Asking(mine=True)
-    assert journal.claim(record, "form") == Asking(mine=False)
+    assert journal.claim(record, "form") == Unanswered(mine=True)
+    assert journal.claim(record, "form") == Unanswered(mine=False)
     journal.release(record, "form")
-    assert journal.claim(record, "form") == Asking(mine=True)
+    assert journal.claim(record, "form") == Unanswered(mine=True)
     assert journal.answer(record, "form", {"action": "accept"})
     assert not journal.answer(record, "form", {"action": "decline"})
     journal.release(record, "form")
@@ -98,7 +98,7 @@ def test_a_question_is_claimed_answered_and_sent_once(journal: Journal) -> None:
     journal.sent(record, "form")
     assert journal.claim(record, "form") == Answered(None)
     assert not journal.answer(record, "form", {})
-    assert journal.claim(record, "entry") == Asking(mine=True)
+    assert journal.claim(record, "entry") == Unanswered(mine=True)
     journal.close()
 
 
@@ -108,7 +108,7 @@ def test_answers_are_never_taken_over_by_another_call(journal: Journal) -> None:
     assert journal.answer(record, "form", {"action": "accept"})
     assert journal.forget(record)
     assert journal.answer(record, "form", {"action": "accept"})
-    assert journal.claim(begun(journal), "form") == Asking(mine=True)
+    assert journal.claim(begun(journal), "form") == Unanswered(mine=True)
     journal.close()
 
 
@@ -121,7 +121,7 @@ def test_an_answer_that_was_refused_is_none(journal: Journal) -> None:
     record = begun(journal)
     assert journal.answer(record, "form", {"action": "accept"})
     journal.refused(record, "form")
-    assert journal.claim(record, "form") == Asking(mine=True)
+    assert journal.claim(record, "form") == Unanswered(mine=True)
     journal.close()
 
 
@@ -192,21 +192,21 @@ def test_what_a_process_claimed_is_free_once_it_is_killed_and_not_before(tmp_pat
     record = begun(journal)
     with claiming(path) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "Asking(mine=True)\n"
-        assert journal.claim(record, "form") == Asking(mine=False)
+        assert child.stdout.readline() == "Unanswered(mine=True)\n"
+        assert journal.claim(record, "form") == Unanswered(mine=False)
         journal.release(record, "form")
-        assert journal.claim(record, "form") == Asking(mine=False)
+        assert journal.claim(record, "form") == Unanswered(mine=False)
         child.kill()
-    assert journal.claim(record, "form") == Asking(mine=True)
+    assert journal.claim(record, "form") == Unanswered(mine=True)
     assert len(list(tmp_path.glob("*.user"))) == 1
     with claiming(path) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "Asking(mine=False)\n"
+        assert child.stdout.readline() == "Unanswered(mine=False)\n"
         child.kill()
     journal.close()
     with claiming(path) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "Asking(mine=True)\n"
+        assert child.stdout.readline() == "Unanswered(mine=True)\n"
         child.kill()
 
 
@@ -214,14 +214,34 @@ def test_who_made_a_call_is_busy_with_it_for_as_long_as_he_lives(tmp_path: Path)
     first, second = (Journal(tmp_path / "journal.db") for _ in range(2))
     record = begun(first)
     assert second.is_busy(record)
-    assert not first.is_busy(record)
+    assert first.is_busy(record)
     first.close()
     assert not second.is_busy(record)
-    second.take(record)
+    assert second.take(record)
     found = second.find(SERVER, "one")
     assert found is not None
     assert found.holder != record.holder
     second.close()
+
+
+def test_a_call_that_nobody_makes_is_taken_by_one(tmp_path: Path) -> None:
+    first, second, third = (Journal(tmp_path / "journal.db") for _ in range(3))
+    record = begun(first)
+    first.let_go(record)
+    seen = second.reread(record)
+    assert seen is not None
+    assert not second.is_busy(seen)
+    assert third.take(seen)
+    assert not second.take(seen)
+    assert not third.take(seen)
+    assert second.is_busy(third.reread(record) or seen)
+    third.put_handle(record, "tsk_1")
+    assert not second.is_busy(second.reread(record) or seen)
+    assert not second.take(seen)
+    assert second.forget(record)
+    assert second.reread(record) is None
+    for journal in (first, second, third):
+        journal.close()
 
 
 SWEEPING = """

@@ -136,15 +136,16 @@ class AnswerRefused(TaskError):
 
 
 class Unsure(ClientError):
-    """A call may or may not have happened: it was sent, or was about to be, and nobody heard the answer.
+    """A call may or may not have happened: it was sent, or was about to be, and nobody heard an answer that says which.
 
     It is not made again by itself, unless the server honours idempotency keys. `record` is the call: its `tool`, its
     `arguments`, and its `key`; `Journal.forget(record)` ends it.
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, why: str = "") -> None:
         self.record = record
-        super().__init__(f"The call of {record.tool!r} may or may not have happened, and must not be made twice")
+        told = f"The call of {record.tool!r} may or may not have happened, and must not be made twice"
+        super().__init__(f"{told}: {why}" if why else told)
 
 
 class JournalUnusable(ClientError):

@@ -162,7 +162,7 @@ class TaskHandle:
         try:
             async with self._watching() as watched, anyio.create_task_group() as group:
                 self._watched = watched
-                asks = asking.Asking(self._link, self._record, self.id, group)
+                asks = asking.Asker(self._link, self._record, self.id, group)
                 async for snapshot in watched.news():
                     self._known = last = snapshot
                     if ask:

@@ -30,7 +30,7 @@ from . import journal_sql as sql
 from .errors import JournalUnusable
 from .holder import Alone, Holder, LockedFile
 
-__all__ = ["Answered", "Asking", "Journal", "Record"]
+__all__ = ["Answered", "Journal", "Record", "Unanswered"]
 
 _BUSY_MS: Final = 10_000
 _DAY: Final = 86_400.0
@@ -69,7 +69,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class Unanswered:
     """A question without one. `mine`: it is this caller's to ask; else somebody alive is at it."""
 
     mine: bool
@@ -100,6 +100,7 @@ class Journal:
         self._keep = keep_days * _DAY
         self._lock = threading.Lock()
         self._asked: set[tuple[int, str]] = set()
+        self._making: set[int] = set()
         with self._explained():
             self._db = _memory() if self.path is None else _opened(self.path)
             try:
@@ -120,21 +121,43 @@ class Journal:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def intend(self, server: str, tool: str, key: str, arguments: Mapping[str, Any] | None) -> tuple[Record, bool]:
-        """A call is about to be made: its record, and whether it is new. Under a key that is known, what there is."""
+        """A call is about to be made: its record, and whether it is new. Under a key that is known, what there is.
+
+        A new one is this caller's to make. That ends with `put_handle`, `forget` or `let_go`.
+        """
         values = (server, tool, key, to_json(arguments).decode(), self._now(), self._token)
         with self._transaction() as db:
             is_new = db.execute(sql.INTEND, values).rowcount == 1
-            return _record(db.execute(sql.BY_KEY, (server, key)).fetchone()), is_new
+            record = _record(db.execute(sql.BY_KEY, (server, key)).fetchone())
+            if is_new:
+                self._making.add(record.number)
+        return record, is_new
 
-    def take(self, record: Record) -> None:
-        """A call without a handle is this process's to make from now on."""
-        self._write(sql.TAKE, self._token, record.number)
+    def take(self, record: Record) -> bool:
+        """A call without a handle is this caller's to make from now on; False: somebody was quicker.
+
+        Ends as `intend` does.
+        """
+        with self._transaction() as db:
+            if record.number in self._making:
+                return False
+            taken = db.execute(sql.TAKE, (self._token, record.number, record.holder)).rowcount == 1
+            if taken:
+                self._making.add(record.number)
+        return taken
+
+    def let_go(self, record: Record) -> None:
+        """A call that was this caller's is nobody's to make just now, if it has come to nothing yet."""
+        if record.number in self._making:
+            self._making.discard(record.number)
+            self._write(sql.LET_GO, record.number, self._token)
 
     def put_handle(self, record: Record, task_id: str) -> Record:
         """The call became this task; if that is on record already, as that one's. What came before it is erased.
 
         A record that somebody forgot meanwhile is made again: the task is there.
         """
+        self._making.discard(record.number)
         with self._transaction() as db:
             db.execute(sql.FORGET_ANSWERS, (record.number,))
             if db.execute(sql.OTHER, (record.server, task_id, record.number)).fetchone():
@@ -159,23 +182,33 @@ class Journal:
         rows = self._rows(sql.BY_TASK, server, id) or self._rows(sql.BY_KEY, server, id)
         return _record(rows[0]) if rows else None
 
+    def reread(self, record: Record) -> Record | None:
+        """The record as it is now; None if it is no more."""
+        rows = self._rows(sql.BY_NUMBER, record.number)
+        return _record(rows[0]) if rows else None
+
     def records(self, server: str | None = None) -> list[Record]:
         """All records, or those of one server, in the order of the calls."""
         return [_record(row) for row in self._rows(sql.RECORDS) if server in (None, row[1])]
 
     def forget(self, record: Record) -> bool:
         """Delete a record. Whether it was there."""
+        self._making.discard(record.number)
         with self._transaction() as db:
             db.execute(sql.FORGET_ANSWERS, (record.number,))
             return db.execute(sql.FORGET, (record.number,)).rowcount == 1
 
     def is_busy(self, record: Record) -> bool:
-        """Whether another process that made this record is still there, and may be in the middle of its call."""
-        return record.holder != self._token and self._holder.is_alive(record.holder)
+        """Whether somebody alive, here or in another process, is just making that call."""
+        if record.task_id is not None:
+            return False
+        if record.holder == self._token:
+            return record.number in self._making
+        return self._holder.is_alive(record.holder)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    def claim(self, record: Record, key: str) -> Answered | Asking:
+    def claim(self, record: Record, key: str) -> Answered | Unanswered:
         """Whose question this is: answered before; this caller's to ask from now on; or somebody else's.
 
         One claim at a time, within this process and among all that live. Ends with `answer` or `release`.
@@ -188,7 +221,7 @@ class Journal:
             if not held:
                 db.execute(sql.CLAIM, (record.number, key, self._token))
                 self._asked.add((record.number, key))
-        return Asking(mine=not held)
+        return Unanswered(mine=not held)
 
     def release(self, record: Record, key: str) -> None:
         """The question is nobody's again: it was not answered."""

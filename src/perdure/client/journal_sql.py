@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS call (
     status TEXT,            -- the terminal one, once it was seen
     begun_at REAL NOT NULL,
     settled_at REAL,
-    holder TEXT NOT NULL,   -- whose call it is, until the handle is known
+    holder TEXT NOT NULL,   -- who makes it, until the handle is known; empty: nobody
     UNIQUE (server, key),
     UNIQUE (server, task_id)
 ) STRICT;
@@ -42,7 +42,9 @@ INSERT INTO call (server, tool, key, arguments, begun_at, holder) VALUES (?, ?, 
 ON CONFLICT DO NOTHING
 """
 
-TAKE: Final = "UPDATE call SET holder = ? WHERE number = ? AND task_id IS NULL"
+TAKE: Final = "UPDATE call SET holder = ? WHERE number = ? AND holder = ? AND task_id IS NULL"
+
+LET_GO: Final = "UPDATE call SET holder = '' WHERE number = ? AND holder = ? AND task_id IS NULL"
 
 OTHER: Final = "SELECT 1 FROM call WHERE server = ? AND task_id = ? AND number <> ?"
 
@@ -55,6 +57,8 @@ INSERT INTO call (server, tool, key, task_id, begun_at, holder) VALUES (?, ?, ?,
 SETTLE: Final = "UPDATE call SET status = ?, settled_at = ? WHERE number = ?"
 
 BY_TASK: Final = _RECORD + "WHERE server = ? AND task_id = ?"
+
+BY_NUMBER: Final = _RECORD + "WHERE number = ?"
 
 BY_KEY: Final = _RECORD + "WHERE server = ? AND key = ?"
 
