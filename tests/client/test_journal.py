@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.client import Journal, JournalUnusable, Record
+from perdure.client import Journal, JournalUnusable, KeyReused, Record
 from perdure.client.holder import LockedFile
 from perdure.client.journal import Answered, Unanswered
 from tests.wire.support import ROOT
@@ -30,11 +30,23 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
 def test_a_call_is_known_by_its_key_and_then_by_its_task_too(journal: Journal) -> None:
     record = begun(journal)
     assert (record.task_id, record.arguments) == (None, {"secret": "sesame"})
-    assert journal.intend(SERVER, "greet", "one", {}) == (record, False)
+    assert journal.intend(SERVER, "greet", "one", {"secret": "sesame"}) == (record, False)
     handle = journal.put_handle(record, "tsk_1")
     assert (handle.task_id, handle.arguments) == ("tsk_1", None)
     assert journal.find(SERVER, "one") == journal.find(SERVER, "tsk_1") == handle
     assert journal.find("http://elsewhere/mcp", "one") is None
+    journal.close()
+
+
+def test_a_key_is_that_of_one_tool_with_the_same_arguments(journal: Journal) -> None:
+    handle = journal.put_handle(begun(journal), "tsk_1")
+    for tool, arguments in (("greet", {"secret": "other"}), ("greet", None), ("leave", {"secret": "sesame"})):
+        with pytest.raises(KeyReused, match="'one'") as reused:
+            journal.intend(SERVER, tool, "one", arguments)
+        assert reused.value.record == handle
+    assert journal.intend(SERVER, "greet", "one", {"secret": "sesame"}) == (handle, False)
+    nothing, _ = journal.intend(SERVER, "greet", "two", {})
+    assert journal.intend(SERVER, "greet", "two", None) == (nothing, False)
     journal.close()
 
 

@@ -34,20 +34,30 @@ class Asker:
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._answered: set[str] = set()
 
-    def look(self, snapshot: Snapshot) -> None:
-        """Begin to ask what is new among the questions, and stop asking what was answered elsewhere."""
+    def look(self, snapshot: Snapshot, *, ask: bool) -> None:
+        """Begin to ask what is new among the questions, and stop asking what was answered elsewhere.
+
+        `ask`: False only sends what is on record, as after a crash, or where the server had no time for it.
+        """
         for key in self._scopes.keys() - snapshot.questions.keys():
             self._scopes.pop(key).cancel()
         for key, request in snapshot.questions.items():
-            if key not in self._scopes and key not in self._answered:
+            if key in self._scopes or key in self._answered:
+                continue
+            if ask:
                 scope = self._scopes[key] = anyio.CancelScope()
                 self._group.start_soon(self._ask, key, request, scope)
+            elif (response := self._link.journal.unsent(self._record, key)) is not None:
+                self._answered.add(key)
+                self._group.start_soon(send, self._link, self._record, self._task_id, {key: response})
 
     async def _ask(self, key: str, request: object, scope: anyio.CancelScope) -> None:
         response: object = None
         with scope:
             response = await self._response(key, request)
-        self._scopes.pop(key, None)
+        # Unless it was asked anew meanwhile, in a scope that is still to be cancelled.
+        if self._scopes.get(key) is scope:
+            del self._scopes[key]
         if response is not None:
             await send(self._link, self._record, self._task_id, {key: response})
 
@@ -76,19 +86,22 @@ async def send(
         TaskError: they can't be sent.
     """
     reach("answer recorded")
+    deadline = anyio.current_time() + within
     try:
         await link.insist(task_id, lambda: link.remote.update(task_id, responses), within=within)
     except TaskLost as lost:
-        await _refused(link, record, task_id, responses, lost)
+        await _refused(link, record, task_id, responses, lost, within=max(0.0, deadline - anyio.current_time()))
     reach("answer sent")
     for key in responses:
         link.journal.sent(record, key)
     reach("answer marked")
 
 
-async def _refused(link: Link, record: Record, task_id: str, responses: dict[str, object], lost: TaskLost) -> None:
+async def _refused(
+    link: Link, record: Record, task_id: str, responses: dict[str, object], lost: TaskLost, *, within: float
+) -> None:
     """-32602 is said of an unknown task and of an answer that does not fit. Whether there is the task tells which."""
-    await link.insist(task_id, lambda: link.remote.get(task_id))
+    await link.insist(task_id, lambda: link.remote.get(task_id), within=within)
     for key in responses:
         link.journal.refused(record, key)
     cause = lost.__cause__

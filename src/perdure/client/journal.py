@@ -6,11 +6,12 @@ answer that was sent and forgotten is asked for twice. It is read and written wh
 write takes a few milliseconds, once for each call, handle and answer, and never for a poll.
 
 It holds what the user said and what tools were called with, so it belongs to its user alone (0600); both are erased
-once they have been handed on. It holds no results, which the server has.
+once they have been handed on, but for a digest of the arguments. It holds no results, which the server has.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -27,7 +28,7 @@ from uuid import uuid4
 from pydantic_core import to_json
 
 from . import journal_sql as sql
-from .errors import JournalUnusable
+from .errors import JournalUnusable, KeyReused
 from .holder import Alone, Holder, LockedFile
 
 __all__ = ["Answered", "Journal", "Record", "Unanswered"]
@@ -124,13 +125,20 @@ class Journal:
         """A call is about to be made: its record, and whether it is new. Under a key that is known, what there is.
 
         A new one is this caller's to make. That ends with `put_handle`, `forget` or `let_go`.
+
+        Raises:
+            KeyReused: the key is that of a call of another tool, or with other arguments.
         """
-        values = (server, tool, key, to_json(arguments).decode(), self._now(), self._token)
+        said = to_json(arguments).decode()
+        digest = _digest(said)
+        values = (server, tool, key, said, digest, self._now(), self._token)
         with self._transaction() as db:
             is_new = db.execute(sql.INTEND, values).rowcount == 1
             record = _record(db.execute(sql.BY_KEY, (server, key)).fetchone())
             if is_new:
                 self._making.add(record.number)
+            elif db.execute(sql.DIGEST, (record.number,)).fetchone() != (tool, digest):
+                raise KeyReused(record)
         return record, is_new
 
     def take(self, record: Record) -> bool:
@@ -236,8 +244,10 @@ class Journal:
 
     def record_answer(self, record: Record, key: str, response: Any) -> Any | None:
         """`answer`, and which answer is to be sent then: this one, or the one that was there; None if it was sent."""
-        if self.answer(record, key, response):
-            return response
+        return response if self.answer(record, key, response) else self.unsent(record, key)
+
+    def unsent(self, record: Record, key: str) -> Any | None:
+        """The answer on record that is still to be sent, if there is one."""
         row = self._rows(sql.QUESTION, record.number, key)
         return json.loads(row[0][1]) if row and row[0][0] == "recorded" else None
 
@@ -297,6 +307,12 @@ class Journal:
 def _let_go(db: sqlite3.Connection, holder: Holder) -> None:
     db.close()
     holder.close()
+
+
+def _digest(arguments: str) -> str:
+    """By which two calls are told apart once their arguments are erased. None and no arguments are the same."""
+    canonical = json.dumps(json.loads(arguments) or {}, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _record(row: tuple[Any, ...]) -> Record:

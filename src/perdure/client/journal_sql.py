@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 APPLICATION_ID: Final = 0x50455243  # "PERC"
-VERSION: Final = 1
+VERSION: Final = 2
 
 MARK: Final = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
 
@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS call (
     key TEXT NOT NULL,
     task_id TEXT,
     arguments TEXT,         -- as JSON, until the handle is known
+    digest TEXT,            -- of the arguments; none of a handle that came without a call of ours
     status TEXT,            -- the terminal one, once it was seen
     begun_at REAL NOT NULL,
     settled_at REAL,
@@ -38,9 +39,11 @@ CREATE TABLE IF NOT EXISTS question (
 _RECORD: Final = "SELECT number, server, tool, key, task_id, arguments, status, begun_at, holder FROM call "
 
 INTEND: Final = """
-INSERT INTO call (server, tool, key, arguments, begun_at, holder) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO call (server, tool, key, arguments, digest, begun_at, holder) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 """
+
+DIGEST: Final = "SELECT tool, digest FROM call WHERE number = ?"
 
 TAKE: Final = "UPDATE call SET holder = ? WHERE number = ? AND holder = ? AND task_id IS NULL"
 

@@ -169,6 +169,7 @@ class Tasks(ClientExtension):
             Unsure: nobody knows whether the call happened; it is on record, for `resume`.
             InputDeclined: a callback had no answer. There is no task, and no record, if the call is new.
             MCPError: the server's answer. Likewise.
+            KeyReused: the key is on record for another tool or other arguments. Nothing was called.
             JournalUnusable: the call can't be put on record, and was not made.
         """
         key = uuid4().hex if idempotency_key is None else idempotency_key
