@@ -270,6 +270,29 @@ async def test_one_of_these_serves_two_sessions_at_once(tmp_path: Path, tools: T
         assert [text(await wait) for wait in waits] == ["through"] * 2
 
 
+async def test_a_session_that_waits_for_nothing_does_not_speak_for_the_task_of_another(
+    tmp_path: Path, tools: Tools
+) -> None:
+    (tmp_path / "other").mkdir()
+    tasks, said = Tasks(listen=False), list[str]()
+    async with (
+        served(tmp_path, tools, Spy(), tasks) as client,
+        stage(tmp_path / "other", lambda server: server.tool()(tools.hello) and None) as there,
+        connected(there.client.url, tasks) as other,
+    ):
+        assert await (await tasks.start(other, "hello", {"name": "you"})).result(PATIENCE)
+        handle = await tasks.start(client, "gated")
+        wait = asyncio.create_task(handle.result(PATIENCE))
+        await tools.entered.wait()
+        (binding,) = tasks.notifications()
+        forged: dict[str, Any] = {"taskId": handle.id, "status": "completed", "result": {"content": []}}
+        await binding.handler(binding.params_type.model_validate(forged))
+        await handle.status()
+        tools.gate.set()
+        said.append(text(await wait))
+    assert said == ["through"]
+
+
 async def test_who_stops_to_follow_leaves_nothing_running(tmp_path: Path, tools: Tools) -> None:
     tasks = Tasks()
     async with served(tmp_path, tools, Spy(), tasks) as client:

@@ -68,7 +68,8 @@ class TaskHandle:
         watched = self._watched
         if watched is None or watched.heard or not watched.waiters:
             return None
-        return max(0.0, watched.due - anyio.current_time())
+        # While it is being asked, nothing is planned.
+        return 0.0 if watched.polling else max(0.0, watched.due - anyio.current_time())
 
     async def status(self) -> Snapshot:
         """Ask the server how the task is: one `tasks/get`, made again if it does not come through within a minute.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 from uuid import uuid4
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import anyio
 from mcp.client.client import Client
@@ -84,7 +84,8 @@ class Tasks(ClientExtension):
         server: the name in the journal of the server that this is for, in place of its URL or command.
         chance: draws from 0 to 1; spreads polls and retries.
 
-    One of these may be passed to one client after another, and to several at once.
+    One of these may be passed to one client after another, and to several at once. Servers that must not hear of each
+    other's tasks get a `Tasks` each (SECURITY.md says why).
     """
 
     identifier = EXTENSION
@@ -109,6 +110,8 @@ class Tasks(ClientExtension):
         self._chance = chance
         self._names: WeakKeyDictionary[ClientSession, str] = WeakKeyDictionary()
         self._watchers: dict[ClientSession, Watcher] = {}
+        self._sessions: WeakSet[ClientSession] = WeakSet()
+        self._deaf: WeakSet[ClientSession] = WeakSet()
 
     # -- what the SDK asks for -----------------------------------------------------------------------------------------
 
@@ -136,7 +139,7 @@ class Tasks(ClientExtension):
         meta: object = said.get("_meta")
         subscription = cast("dict[str, object]", meta).get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
         # Nothing says which session it came by, and one server must not speak for another.
-        trusted = len(self._watchers) == 1
+        trusted = len(self._sessions) == 1
         for watcher in [*self._watchers.values()]:
             watcher.told(snapshot, subscription if isinstance(subscription, str | int) else None, trusted=trusted)
 
@@ -270,24 +273,29 @@ class Tasks(ClientExtension):
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def _name(self, client: Client) -> str:
+        self._sessions.add(client.session)
         name = self._server or server_of(client)
         self._names[client.session] = name
         return name
 
     def _link(self, session: ClientSession, timeout: float | None = None) -> Link:
+        self._sessions.add(session)
         remote = Remote(session, self._request_timeout if timeout is None else timeout)
-        return Link(remote, self.journal, lambda: self._watcher(remote), self._on_cancel, self._chance)
+        return Link(remote, self.journal, lambda: self._watcher(session), self._on_cancel, self._chance)
 
-    def _watcher(self, remote: Remote) -> Watcher:
-        session = remote.session
+    def _watcher(self, session: ClientSession) -> Watcher:
+        """The one of a session. Its requests are everybody's who waits, so no single caller's bound holds for them."""
         found = self._watchers.get(session)
         if found is None:
 
-            def idle() -> None:
+            def idle(*, deaf: bool) -> None:
                 self._watchers.pop(session, None)
+                if deaf:
+                    self._deaf.add(session)
 
-            found = Watcher(remote, listens=self._listen, chance=self._chance, idle=idle)
-            self._watchers[session] = found
+            listens = self._listen and session not in self._deaf
+            remote = Remote(session, self._request_timeout)
+            found = self._watchers[session] = Watcher(remote, listens=listens, chance=self._chance, idle=idle)
         return found
 
 
