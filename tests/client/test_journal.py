@@ -4,11 +4,12 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from perdure.client import Journal, JournalUnusable, KeyReused, Record
+from perdure.client import Journal, JournalUnusable, KeyReused, Record, journal_sql
 from perdure.client.holder import LockedFile
 from perdure.client.journal import Answered, Unanswered
 from tests.wire.support import ROOT
@@ -122,6 +123,27 @@ def test_answers_are_never_taken_over_by_another_call(journal: Journal) -> None:
     assert journal.answer(record, "form", {"action": "accept"})
     assert journal.claim(begun(journal), "form") == Unanswered(mine=True)
     journal.close()
+
+
+PLANS = {
+    "BY_TASK": "SEARCH call USING INDEX sqlite_autoindex_call_2 (server=? AND task_id=?)",
+    "BY_KEY": "SEARCH call USING INDEX sqlite_autoindex_call_1 (server=? AND key=?)",
+    "BY_NUMBER": "SEARCH call USING INTEGER PRIMARY KEY (rowid=?)",
+    "OTHER": "SEARCH call USING COVERING INDEX sqlite_autoindex_call_2 (server=? AND task_id=?)",
+    "SETTLE": "SEARCH call USING INTEGER PRIMARY KEY (rowid=?)",
+    "FORGET_ANSWERS": "SEARCH question USING PRIMARY KEY (call=?)",
+    "PRUNE": "SEARCH call USING INDEX call_settled (settled_at<?)",
+    "QUESTION": "SEARCH question USING PRIMARY KEY (call=? AND key=?)",
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_statements_find_their_rows_by_an_index(name: str) -> None:
+    statement = vars(journal_sql)[name]
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(journal_sql.TABLES)
+        plan = db.execute(f"EXPLAIN QUERY PLAN {statement}", ["x"] * statement.count("?")).fetchall()
+    assert [row[3] for row in plan] == [PLANS[name]]
 
 
 def test_it_is_closed_with_the_last_reference(tmp_path: Path) -> None:
@@ -258,6 +280,7 @@ def test_a_call_that_nobody_makes_is_taken_by_one(tmp_path: Path) -> None:
 
 SWEEPING = """
 import pathlib, sys
+from perdure.client import journal_sql
 from perdure.client.holder import LockedFile
 user = LockedFile(pathlib.Path(sys.argv[1]))
 print(user.token, flush=True)

@@ -297,10 +297,11 @@ async def test_who_stops_to_follow_leaves_nothing_running(tmp_path: Path, tools:
     tasks = Tasks()
     async with served(tmp_path, tools, Spy(), tasks) as client:
         handle = await tasks.start(client, "gated")
+
+        def watches() -> bool:
+            return any("watcher" in task.get_name() for task in asyncio.all_tasks())
+
         async for _ in handle.updates():
+            assert watches()
             break
-
-        def gone() -> bool:
-            return not any("watcher" in task.get_name() for task in asyncio.all_tasks())
-
-        await eventually(gone, "the watcher ends")
+        await eventually(lambda: not watches(), "the watcher ends")

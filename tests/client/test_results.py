@@ -1,6 +1,7 @@
 """What a wait comes to, over a real server: results, answers, and each of the ways to have no result."""
 
 import asyncio
+from typing import Any
 
 import anyio
 import pytest
@@ -10,7 +11,7 @@ from mcp_types import ElicitResult, ErrorData
 
 from perdure.client import InputDeclined, TaskCancelled, TaskFailed, TaskLost, Tasks, TaskTimedOut
 from tests.client.support import YES, Person, connected, text
-from tests.support import PATIENCE
+from tests.support import PATIENCE, eventually
 from tests.wire.support import Stage
 from tests.wire.tools import Tools
 
@@ -20,6 +21,10 @@ pytestmark = pytest.mark.usefixtures("scene")
 @pytest.fixture(params=["listening", "polling"])
 def tasks(request: pytest.FixtureRequest) -> Tasks:
     return Tasks(listen=request.param == "listening")
+
+
+def watchers(running: set[asyncio.Task[Any]]) -> list[str]:
+    return [task.get_name() for task in running if "watcher" in task.get_name()]
 
 
 async def test_call_tool_just_returns_the_result(scene: Stage, tasks: Tasks) -> None:
@@ -232,10 +237,10 @@ async def test_nothing_runs_once_nobody_waits(scene: Stage, tasks: Tasks, tools:
         before = asyncio.all_tasks()
         waits = [asyncio.create_task(client.call_tool("gated")) for _ in range(3)]
         await tools.entered.wait()
+        await eventually(lambda: len(watchers(asyncio.all_tasks() - before)) == 1, "one watches for all")
         tools.gate.set()
         await asyncio.gather(*waits)
-        left = {task for task in asyncio.all_tasks() - before if "watcher" in task.get_name()}
-        assert not left
+        assert not watchers(asyncio.all_tasks() - before)
 
 
 async def test_an_answer_by_hand_goes_before_one_that_the_user_is_still_thinking_of(scene: Stage, tasks: Tasks) -> None:

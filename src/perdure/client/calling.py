@@ -34,6 +34,9 @@ __all__ = ["Call", "Created", "Unheard", "created", "honours_keys"]
 
 _ROUND: Final = 300.0
 """Seconds that one round of a call has, for a client that sets none."""
+_LISTED: Final = 60.0
+_MOST_PAGES: Final = 100
+"""Seconds in which the listing is read again, and pages of it: a server may have cursors without end."""
 _PAUSE: Final = 0.25
 """Seconds before a call is made again that the server answered with nothing but its state."""
 
@@ -148,11 +151,12 @@ class Call:
 
     async def _list(self) -> None:
         cursor: str | None = None
-        while True:
-            page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
-            cursor = page.next_cursor
-            if cursor is None or any(tool.name == self._record.tool for tool in page.tools):
-                return
+        with anyio.move_on_after(_LISTED):
+            for _ in range(_MOST_PAGES):
+                page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
+                cursor = page.next_cursor
+                if cursor is None or any(tool.name == self._record.tool for tool in page.tools):
+                    return
 
     async def _responses(self, number: int, asked: InputRequiredResult) -> InputResponses | None:
         if not asked.input_requests:

@@ -3,7 +3,8 @@
 One small SQLite file for any number of processes of one machine, written before anything is done about what it says,
 with `synchronous=FULL`: a call that was made under a key that nobody remembers can't be made again safely, and an
 answer that was sent and forgotten is asked for twice. It is read and written where it is called, on the event loop: a
-write takes a few milliseconds, once for each call, handle and answer, and never for a poll.
+write takes a few milliseconds, once for each call, handle and answer, and never for a poll. A neighbour that writes is
+waited for, ten seconds at most, in which the loop stands still.
 
 It holds what the user said and what tools were called with, so it belongs to its user alone (0600); both are erased
 once they have been handed on, but for a digest of the arguments. It holds no results, which the server has.
@@ -112,7 +113,8 @@ class Journal:
                 raise
         self._let_go = weakref.finalize(self, _let_go, self._db, self._holder)
         with self._transaction() as db:
-            self._prune(db)
+            db.execute(sql.PRUNE, (self._now() - self._keep,))
+            db.execute(sql.PRUNE_ANSWERS)
 
     def close(self) -> None:
         """Let go of the file, and of what was claimed."""
@@ -183,7 +185,8 @@ class Journal:
         """The task is known to be over. Its questions are forgotten, and the record itself after `keep_days`."""
         with self._transaction() as db:
             db.execute(sql.SETTLE, (status, self._now(), record.number))
-            self._prune(db)
+            db.execute(sql.FORGET_ANSWERS, (record.number,))
+            db.execute(sql.PRUNE, (self._now() - self._keep,))
 
     def find(self, server: str, id: str) -> Record | None:
         """The record of a task id or, if it is none, of an idempotency key."""
@@ -197,7 +200,8 @@ class Journal:
 
     def records(self, server: str | None = None) -> list[Record]:
         """All records, or those of one server, in the order of the calls."""
-        return [_record(row) for row in self._rows(sql.RECORDS) if server in (None, row[1])]
+        rows = self._rows(sql.RECORDS) if server is None else self._rows(sql.RECORDS_OF, server)
+        return [_record(row) for row in rows]
 
     def forget(self, record: Record) -> bool:
         """Delete a record. Whether it was there."""
@@ -269,10 +273,6 @@ class Journal:
         if token == self._token:
             return (number, key) in self._asked
         return self._holder.is_alive(token)
-
-    def _prune(self, db: sqlite3.Connection) -> None:
-        db.execute(sql.PRUNE, (self._now() - self._keep,))
-        db.execute(sql.PRUNE_ANSWERS)
 
     # -- SQLite --------------------------------------------------------------------------------------------------------
 

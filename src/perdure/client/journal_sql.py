@@ -1,4 +1,7 @@
-"""The journal's tables and statements, one constant for each verb of `journal`."""
+"""The journal's tables and statements, one constant for each verb of `journal`.
+
+Each finds its rows by a number or by one of the two UNIQUE indexes, but for those that say something else.
+"""
 
 from __future__ import annotations
 
@@ -66,14 +69,19 @@ BY_NUMBER: Final = _RECORD + "WHERE number = ?"
 BY_KEY: Final = _RECORD + "WHERE server = ? AND key = ?"
 
 RECORDS: Final = _RECORD + "ORDER BY number"
+"""The whole table."""
+
+RECORDS_OF: Final = _RECORD + "WHERE server = ? ORDER BY number"
 
 FORGET: Final = "DELETE FROM call WHERE number = ?"
 
 FORGET_ANSWERS: Final = "DELETE FROM question WHERE call = ?"
 
 PRUNE: Final = "DELETE FROM call WHERE settled_at < ?"
+"""By `call_settled`."""
 
 PRUNE_ANSWERS: Final = "DELETE FROM question WHERE call NOT IN (SELECT number FROM call WHERE status IS NULL)"
+"""Both tables, once for each time the journal is opened: what was answered after its call was over or forgotten."""
 
 QUESTION: Final = "SELECT state, response, holder FROM question WHERE call = ? AND key = ?"
 

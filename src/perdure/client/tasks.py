@@ -165,7 +165,9 @@ class Tasks(ClientExtension):
             name: the tool's.
             arguments: the tool's.
             idempotency_key: by which a server that honours it knows the call again. By default one that is drawn.
-            timeout: seconds, of everything together, the user's time included; None: for ever.
+            timeout: seconds, of everything together, the user's time included; None: for ever. Each request of the call
+                has the client's own `read_timeout_seconds`, or 300 s where that is None: a tool that takes longer
+                without a task needs a client that waits longer.
             meta: what else goes along in `_meta`. It is not on record.
 
         Raises:
