@@ -274,23 +274,22 @@ async def test_a_session_that_waits_for_nothing_does_not_speak_for_the_task_of_a
     tmp_path: Path, tools: Tools
 ) -> None:
     (tmp_path / "other").mkdir()
-    tasks, said = Tasks(listen=False), list[str]()
+    spy, tasks = Spy(), Tasks(listen=False)
     async with (
-        served(tmp_path, tools, Spy(), tasks) as client,
+        served(tmp_path, tools, spy, tasks) as client,
         stage(tmp_path / "other", lambda server: server.tool()(tools.hello) and None) as there,
         connected(there.client.url, tasks) as other,
     ):
         assert await (await tasks.start(other, "hello", {"name": "you"})).result(PATIENCE)
         handle = await tasks.start(client, "gated")
         wait = asyncio.create_task(handle.result(PATIENCE))
-        await tools.entered.wait()
+        await eventually(lambda: spy.came[GET] > 0, "it is polled")
         (binding,) = tasks.notifications()
         forged: dict[str, Any] = {"taskId": handle.id, "status": "completed", "result": {"content": []}}
         await binding.handler(binding.params_type.model_validate(forged))
         await handle.status()
         tools.gate.set()
-        said.append(text(await wait))
-    assert said == ["through"]
+        assert text(await wait) == "through"
 
 
 async def test_who_stops_to_follow_leaves_nothing_running(tmp_path: Path, tools: Tools) -> None:

@@ -32,11 +32,12 @@ from .errors import (
 from .handle import TaskHandle
 from .http import HTTP
 from .journal import Journal, Record
-from .snapshot import Snapshot
+from .snapshot import TERMINAL, Snapshot
 from .tasks import Resumed, Tasks, server_of
 
 __all__ = [
     "HTTP",
+    "TERMINAL",
     "AnswerRefused",
     "ClientError",
     "Disconnected",
