@@ -1,9 +1,11 @@
 """The journal by itself: what it remembers, whose question is whose, and who may read it."""
 
+import os
 import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -287,6 +289,38 @@ print(user.token, flush=True)
 while True:
     user.sweep()
 """
+
+
+def test_the_file_of_a_user_who_is_gone_goes_under_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gets the lock after that sees that the file is gone."""
+    observer, gone = LockedFile(tmp_path / "journal.db"), tmp_path / "journal.db-gone.user"
+    gone.touch()
+    seen: list[bool] = []
+
+    def closing(file: int, close: Callable[[int], None] = os.close) -> None:
+        seen.append(gone.exists())
+        close(file)
+
+    monkeypatch.setattr(os, "close", closing)
+    assert not observer.is_alive("gone")
+    monkeypatch.undo()
+    assert seen == [False]
+    observer.close()
+
+
+def test_a_handle_that_the_disk_had_no_room_for_leaves_its_call_free_for_others(tmp_path: Path) -> None:
+    first, second = (Journal(tmp_path / "journal.db") for _ in range(2))
+    record = begun(first)
+    db = vars(first)["_db"]
+    db.execute("PRAGMA query_only = ON")
+    with pytest.raises(JournalUnusable):
+        first.put_handle(record, "tsk_1")
+    db.execute("PRAGMA query_only = OFF")
+    assert second.is_busy(record)
+    first.let_go(record)
+    assert not second.is_busy(second.reread(record) or record)
+    for journal in (first, second):
+        journal.close()
 
 
 def test_who_comes_while_another_sweeps_is_not_taken_for_gone(tmp_path: Path) -> None:

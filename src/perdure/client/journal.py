@@ -167,14 +167,15 @@ class Journal:
 
         A record that somebody forgot meanwhile is made again: the task is there.
         """
-        self._making.discard(record.number)
         with self._transaction() as db:
             db.execute(sql.FORGET_ANSWERS, (record.number,))
             if db.execute(sql.OTHER, (record.server, task_id, record.number)).fetchone():
                 db.execute(sql.FORGET, (record.number,))
             elif db.execute(sql.HANDLE, (task_id, record.number)).rowcount == 0:
-                return self._adopted(db, record.server, record.tool, record.key, task_id)
-            return _record(db.execute(sql.BY_TASK, (record.server, task_id)).fetchone())
+                self._adopted(db, record.server, record.tool, record.key, task_id)
+            handle = _record(db.execute(sql.BY_TASK, (record.server, task_id)).fetchone())
+        self._making.discard(record.number)
+        return handle
 
     def adopt(self, server: str, tool: str, task_id: str) -> Record:
         """A task that is waited for without a call of ours on record: what there is of it, or a new record."""
@@ -205,10 +206,11 @@ class Journal:
 
     def forget(self, record: Record) -> bool:
         """Delete a record. Whether it was there."""
-        self._making.discard(record.number)
         with self._transaction() as db:
             db.execute(sql.FORGET_ANSWERS, (record.number,))
-            return db.execute(sql.FORGET, (record.number,)).rowcount == 1
+            was_there = db.execute(sql.FORGET, (record.number,)).rowcount == 1
+        self._making.discard(record.number)
+        return was_there
 
     def is_busy(self, record: Record) -> bool:
         """Whether somebody alive, here or in another process, is just making that call."""
