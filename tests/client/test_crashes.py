@@ -22,14 +22,15 @@ from tests.acceptance.support import CRASH_SERVER, effects, rows, running
 from tests.support import PATIENCE, eventually
 from tests.wire.support import ROOT
 
-ASKED_AGAIN = {"question answered"}
-"""The one moment that nothing covers: the user has answered, and only the process that died knew it."""
+ASKED_AGAIN = {"question answered", "round answered"}
+"""The one moment of a question that nothing covers: the user has answered, and only the process that died knew it."""
 
 
 @asynccontextmanager
 async def program(url: str, folder: Path, *options: str, **env: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """The caller, in a folder of its own. It is gone at the end."""
-    arguments = [url, str(folder / "journal.db"), str(folder / "asked"), "one_question", *options]
+    tool = "question_before" if env.get(VARIABLE, "").startswith("round") else "one_question"
+    arguments = [url, str(folder / "journal.db"), str(folder / "asked"), tool, *options]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.client.caller", *arguments),
         cwd=ROOT,
