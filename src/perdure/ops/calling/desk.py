@@ -89,7 +89,8 @@ class Desk:
         limit = _CONNECT if within is None else within
         try:
             with anyio.fail_after(limit) as scope:
-                async with endpoint.connected(server, self.journal, self.access, self.ask, log) as both:
+                opening = endpoint.connected(server, self.journal, self.access, self.ask, log)
+                async with log.kept(), opening as both:
                     is_connected, scope.deadline = True, float("inf")
                     yield both
         except Exception as error:  # noqa: BLE001 - boundary: whatever the SDK makes of a server

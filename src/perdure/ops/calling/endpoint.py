@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, TextIO
 from urllib.parse import urlsplit
 
+import anyio
 from mcp.client import Client
 from mcp.client.session import ElicitationFnT
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -35,6 +35,9 @@ TOKEN: Final = "PERDURE_TOKEN"  # noqa: S105 - a name
 TOKEN_FILE: Final = "PERDURE_TOKEN_FILE"  # noqa: S105 - a name
 _STDIO: Final = "stdio:"
 _LAST_LINES: Final = 20
+_LAST_BYTES: Final = 8_192
+_PIPE: Final = 65_536
+"""What a pipe holds on Linux; macOS has it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +178,45 @@ def named(name: str) -> Endpoint:
 
 
 class ServerLog:
-    """What a server that was started writes to its standard error. It is nobody's to paint a terminal with."""
+    """The end of what a server that was started writes to its standard error. It is nobody's to paint a terminal with.
+
+    `file` is where it writes: a pipe, which is read as long as the session lasts, so that a server that talks for days
+    fills no disk.
+    """
 
     def __init__(self) -> None:
-        self.file: TextIO = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open
+        self._reads, writes = os.pipe()
+        os.set_blocking(self._reads, False)
+        self.file: TextIO = os.fdopen(writes, "w", encoding="utf-8")
+        self._end = b""
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncGenerator[None]:
+        """A block in which it is read."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._keep)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
+
+    async def _keep(self) -> None:
+        while True:
+            await anyio.wait_readable(self._reads)
+            self._take()
+
+    def _take(self) -> None:
+        with suppress(BlockingIOError):
+            self._end = (self._end + os.read(self._reads, _PIPE))[-_LAST_BYTES:]
 
     def closed(self) -> tuple[str, ...]:
         """The end of it, fit to be shown. It is gone then; a second time there is nothing."""
         if self.file.closed:
             return ()
-        with self.file:
-            self.file.seek(0)
-            return tuple(text.line(each) for each in self.file.readlines()[-_LAST_LINES:])
+        self._take()
+        self.file.close()
+        os.close(self._reads)
+        return tuple(map(text.line, self._end.decode("utf-8", "replace").splitlines()[-_LAST_LINES:]))
 
 
 @asynccontextmanager
