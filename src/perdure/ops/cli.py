@@ -27,7 +27,7 @@ __all__ = ["main", "program"]
 
 _CALLING = {
     name: f".calling.commands:{name}"
-    for name in ("answer", "call", "cancel", "completion", "ls", "resume", "tools", "watch")
+    for name in ("answer", "call", "cancel", "completion", "forget", "ls", "resume", "tools", "watch")
 }
 
 

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 from mcp_types import Tool
 
-from perdure.client import ClientError
+from perdure.client import ClientError, Journal
 from perdure.domain.errors import InvalidDuration
 from perdure.domain.policy import milliseconds
 
@@ -24,7 +24,7 @@ from .endpoint import Endpoint
 from .outcome import Outcome
 from .typed import Unfit
 
-__all__ = ["answer", "call", "cancel", "completion", "ls", "resume", "tools", "watch"]
+__all__ = ["answer", "call", "cancel", "completion", "forget", "ls", "resume", "tools", "watch"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
@@ -32,7 +32,7 @@ CODES: Final = """\b
 Exit codes:
   0  there is a result
   1  the tool reported an error, the task failed, or the call was refused
-  2  the command line is wrong, and nothing was sent
+  2  the command line is wrong, and nothing was called
   3  the task was cancelled
   4  the task goes on: detached, timed out, or waiting for an answer
   5  the server can't be reached or has lost the task, or nobody knows
@@ -251,21 +251,27 @@ def ls(as_json: bool, journal: str | None) -> None:
     `open` is what nobody has seen the end of, `calling` what another process is just calling, and `unsure` a call of
     which nobody knows whether it happened. What is over stays for a week.
     """
-    with _usage():
-        try:
-            opened = book.opened(journal)
-        except (ClientError, OSError) as error:
-            raise SystemExit(f"perdure: {error}") from None
-    try:
+    with _opened(journal) as opened:
         entries = [book.entry(each, opened, _shown, time.time()) for each in opened.records()]
-    finally:
-        opened.close()
     if as_json:
         click.echo(text.document(entries))
     elif entries:
         click.echo("\n".join(text.table(("ID", "TOOL", "STATUS", "AGE", "SERVER"), book.rows(entries))))
     else:
         click.echo("No calls.")
+
+
+@click.command(short_help="Strike calls off the list.")
+@click.argument("wanted", metavar="ID...", nargs=-1, required=True, shell_complete=_ids)
+@_JOURNAL
+def forget(wanted: tuple[str, ...], journal: str | None) -> None:
+    """Strike the calls ID off the list, as one that is `unsure` and is not to be made again.
+
+    Nothing is cancelled, and no server hears of it: a task goes on, and nobody comes back to it from here.
+    """
+    with _opened(journal) as opened:
+        for name in book.forget(opened, wanted):
+            click.echo(f"perdure: {text.line(name)} is forgotten", err=True)
 
 
 @click.command(cls=_WithServer, short_help="List the tools of a server.")
@@ -317,6 +323,20 @@ def _usage() -> Generator[None]:
         yield
     except Unfit as error:
         raise click.UsageError(text.line(str(error))) from None
+
+
+@contextmanager
+def _opened(said: str | None) -> Generator[Journal]:
+    """The journal, for commands that need no server."""
+    with _usage():
+        try:
+            journal = book.opened(said)
+            try:
+                yield journal
+            finally:
+                journal.close()
+        except (ClientError, OSError) as error:
+            raise SystemExit(f"perdure: {error}") from None
 
 
 def _where(context: click.Context, words: tuple[str, ...]) -> tuple[Endpoint, tuple[str, ...]]:
