@@ -105,11 +105,22 @@ def test_the_beginning_of_an_id_is_enough_if_only_one_has_it() -> None:
     assert book.find(records, "tsk_abc").task_id == "tsk_abc"
     assert book.find(records, "tsk_x").server == "http://b/"
     assert book.find(records, "my").key == "my-key"
-    assert book.newest_open(records) == unsure
+    assert book.newest_open(records, journal) == unsure
     for wanted, reason in (("tsk_ab", "may be tsk_abc at http://a/, tsk_abd"), ("", "knows no"), ("y", "knows no")):
         with pytest.raises(Unfit, match=reason):
             book.find(records, wanted)
     journal.close()
+
+
+def test_a_call_that_another_process_is_making_is_not_the_newest_that_is_open(tmp_path: Path) -> None:
+    mine, other = Journal(tmp_path / "j.db"), Journal(tmp_path / "j.db")
+    task = mine.adopt("http://a/", "tool", "tsk_mine")
+    call, _ = other.intend("http://a/", "tool", "theirs", {})
+    assert book.newest_open(mine.records(), mine) == task
+    assert book.newest_open(mine.records(), other) == call, "its own, which it may have been broken off in"
+    other.close()
+    assert book.newest_open(mine.records(), mine) == call, "nobody is making it any more"
+    mine.close()
 
 
 @pytest.mark.parametrize(
