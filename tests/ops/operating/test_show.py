@@ -9,7 +9,7 @@ import anyio
 import pytest
 from click.testing import CliRunner
 
-from perdure.domain import ids, lifecycle
+from perdure.domain import ids, lifecycle, verdicts
 from perdure.domain.errors import InputKeyReused, JournalMismatch
 from perdure.domain.journal import Entry, EntryState, Verb, Waits
 from perdure.domain.lifecycle import INTERNAL_ERROR
@@ -97,8 +97,8 @@ def test_a_task_that_is_over_has_no_run(url: str) -> None:
         lifecycle.exhausted(3).error,
         Failure(INTERNAL_ERROR, str(JournalMismatch("3", "has step 'a'", "ended without coming there"))),
         Failure(INTERNAL_ERROR, str(InputKeyReused("name"))),
-        Failure(INTERNAL_ERROR, "The journal of a task has at most 10000 entries (entries), and this one is full"),
-        Failure(INTERNAL_ERROR, "Internal error"),
+        Failure(INTERNAL_ERROR, verdicts.JOURNAL_FULL.format(most=10_000)),
+        Failure(INTERNAL_ERROR, verdicts.INTERNAL),
     ],
     ids=["exhausted", "journal mismatch", "key reused", "journal full", "internal error"],
 )
