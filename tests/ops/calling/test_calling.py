@@ -15,7 +15,8 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 
 from perdure import TaskContext, Tasks
-from perdure.ops.calling import book, desk, text
+from perdure.ops import text
+from perdure.ops.calling import book, desk
 from perdure.ops.cli import main
 from tests.acceptance.support import REPORT_SERVER
 from tests.client.spy import always

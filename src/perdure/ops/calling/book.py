@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from perdure.client import Journal, Record
+from perdure.ops import text
 
-from . import text
 from .typed import Unfit
 
 __all__ = ["JOURNAL", "entry", "find", "forget", "identity", "newest_open", "opened", "place", "rows", "state"]

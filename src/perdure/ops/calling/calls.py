@@ -15,8 +15,9 @@ from mcp_types import ElicitResult, Tool
 
 from perdure.client import AnswerRefused, TaskHandle, Tasks
 from perdure.client import questions as asking
+from perdure.ops import text
 
-from . import answering, book, endpoint, text
+from . import answering, book, endpoint
 from .answering import Action
 from .arguments import Misfits, arguments
 from .desk import Desk, outcome_of

@@ -13,10 +13,9 @@ from click.shell_completion import CompletionItem, get_completion_class
 from mcp_types import Tool
 
 from perdure.client import ClientError, Journal
-from perdure.domain.errors import InvalidDuration
-from perdure.domain.policy import milliseconds
+from perdure.ops import options, text
 
-from . import arguments, book, calls, desk, endpoint, listing, text
+from . import arguments, book, calls, desk, endpoint, listing
 from .answering import Action
 from .calls import Manner, Order
 from .desk import Desk, Settings
@@ -37,16 +36,6 @@ Exit codes:
   4  the task goes on: detached, timed out, or waiting for an answer
   5  the server can't be reached or has lost the task, or nobody knows
      whether the call happened"""
-
-
-class _Duration(click.ParamType[float]):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return milliseconds(value) / 1000
-        except InvalidDuration:
-            self.fail(f"{value!r} is no duration: 30s, 10m, 2 hours", param, ctx)
 
 
 class _WithServer(click.Command):
@@ -120,9 +109,9 @@ def _waits(command: CommandT) -> CommandT:
         type=click.Choice(["ask", "wait", "leave"]),
         help="What to do when the task asks: ask here (on a terminal), wait for an answer from elsewhere, or leave.",
     )(command)
-    return click.option(
-        "--timeout", "seconds", type=_Duration(), metavar="DURATION", help="Wait this long at most: 30s, 10m, 2 hours."
-    )(command)
+    return click.option("--timeout", type=options.Duration(), help="Wait this long at most: 30s, 10m, 2 hours.")(
+        command
+    )
 
 
 def _server(command: CommandT) -> CommandT:
@@ -143,7 +132,7 @@ def call(
     file: str | None,
     detach: bool,
     key: str | None,
-    seconds: float | None,
+    timeout: int | None,
     questions: calls.Questions | None,
     **common: Any,
 ) -> None:
@@ -163,7 +152,13 @@ def call(
     with _usage():
         given = {} if file is None else arguments.from_file(file)
     order = Order(
-        server, tool, rest[1:] if tool else rest, given, key=key, detach=detach, manner=Manner(seconds, questions)
+        server,
+        tool,
+        rest[1:] if tool else rest,
+        given,
+        key=key,
+        detach=detach,
+        manner=Manner(_seconds(timeout), questions),
     )
     settings = Settings(**common)
 
@@ -182,27 +177,27 @@ def call(
 @_waits
 @_common
 def resume(
-    wanted: str | None, server: str | None, seconds: float | None, questions: calls.Questions | None, **common: Any
+    wanted: str | None, server: str | None, timeout: int | None, questions: calls.Questions | None, **common: Any
 ) -> None:
     """Wait for the task ID, as `call` does; without ID for the newest that is open.
 
     ID may be the beginning of one. A call that was broken off in the middle goes by its key, and is made again only if
     the server knows it again.
     """
-    place, manner = _page(server), Manner(seconds, questions)
+    place, manner = _page(server), Manner(_seconds(timeout), questions)
     desk.run(Settings(**common), lambda at: calls.resume(at, wanted, place, manner))
 
 
 @click.command(epilog=CODES, short_help="Look on while tasks go on.")
 @click.argument("wanted", metavar="[ID]...", nargs=-1, shell_complete=_ids)
-@click.option("--timeout", "seconds", type=_Duration(), metavar="DURATION", help="Look on this long at most.")
+@click.option("--timeout", type=options.Duration(), help="Look on this long at most.")
 @_common
-def watch(wanted: tuple[str, ...], seconds: float | None, **common: Any) -> None:
+def watch(wanted: tuple[str, ...], timeout: int | None, **common: Any) -> None:
     """Look on while the tasks ID go on, to their ends; without ID all that are open.
 
     What they ask is shown, and how to answer it. The exit code is that of the first that has another one than 0.
     """
-    desk.run(Settings(**common), lambda at: calls.watch(at, wanted, Manner(seconds, "wait")), several=True)
+    desk.run(Settings(**common), lambda at: calls.watch(at, wanted, Manner(_seconds(timeout), "wait")), several=True)
 
 
 @click.command(short_help="Ask tasks to stop.")
@@ -255,10 +250,9 @@ def ls(as_json: bool, journal: str | None) -> None:
         entries = [book.entry(each, opened, _shown, time.time()) for each in opened.records()]
     if as_json:
         click.echo(text.document(entries))
-    elif entries:
-        click.echo("\n".join(text.table(("ID", "TOOL", "STATUS", "AGE", "SERVER"), book.rows(entries))))
     else:
-        click.echo("No calls.")
+        head = ("ID", "TOOL", "STATUS", "AGE", "SERVER")
+        click.echo("\n".join(text.table(head, book.rows(entries), empty="No calls.")))
 
 
 @click.command(short_help="Strike calls off the list.")
@@ -337,6 +331,10 @@ def _opened(said: str | None) -> Generator[Journal]:
                 journal.close()
         except (ClientError, OSError) as error:
             raise SystemExit(f"perdure: {error}") from None
+
+
+def _seconds(duration_ms: int | None) -> float | None:
+    return None if duration_ms is None else duration_ms / 1000
 
 
 def _where(context: click.Context, words: tuple[str, ...]) -> tuple[Endpoint, tuple[str, ...]]:

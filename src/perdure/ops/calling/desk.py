@@ -26,8 +26,9 @@ from pydantic import ValidationError
 
 from perdure.client import ClientError, Journal, JournalUnusable, Tasks
 from perdure.client.link import alone
+from perdure.ops import text
 
-from . import book, endpoint, forms, text
+from . import book, endpoint, forms
 from .arguments import Misfits
 from .endpoint import Access, Endpoint, Page
 from .outcome import Code, Outcome, of_error, spoken, worst

@@ -25,8 +25,8 @@ from mcp.client.session import ElicitationFnT
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from perdure.client import HTTP, Journal, Tasks
+from perdure.ops import text
 
-from . import text
 from .typed import Unfit
 
 __all__ = ["TOKEN", "TOKEN_FILE", "Access", "Endpoint", "Page", "Program", "ServerLog", "connected", "named", "page"]

@@ -35,8 +35,7 @@ from perdure.client import (
     TaskTimedOut,
     Unsure,
 )
-
-from . import text
+from perdure.ops import text
 
 __all__ = ["Code", "Outcome", "of_error", "of_result", "spoken", "worst"]
 

@@ -17,8 +17,9 @@ import anyio
 from perdure.client import AnswerRefused, Snapshot, TaskError, TaskHandle
 from perdure.client.link import alone
 from perdure.client.snapshot import TERMINAL
+from perdure.ops import text
 
-from . import answering, text
+from . import answering
 from .outcome import Code, Outcome, of_error, of_result
 from .screen import Screen, Style
 

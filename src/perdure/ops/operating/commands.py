@@ -13,11 +13,10 @@ from typing import Any, TypeVar
 import click
 
 from perdure.domain.operating import Which
-from perdure.ops import options
+from perdure.ops import options, text
 
 from . import acting, filters, looking, words
 from .plain import Plain
-from .tables import printable
 
 __all__ = ["show", "tasks"]
 
@@ -40,7 +39,7 @@ def show(found: Plain, say: Callable[[Plain], Iterable[str]] | None) -> None:
     if say is None:
         click.echo(json.dumps(found, indent=2))
     else:
-        click.echo("\n".join(map(printable, say(found))))
+        click.echo("\n".join(map(text.cleaned, say(found))))
 
 
 @click.group()
@@ -127,7 +126,7 @@ def cancel(
 @click.option(
     "--max-attempts", type=click.IntRange(1), default=10, show_default=True, help="Deaths of workers until it fails."
 )
-@click.option("--timeout", callback=filters.span, metavar="SPAN", help="Bound of each run. None by default.")
+@click.option("--timeout", type=options.Duration(), help="Bound of each run. None by default.")
 @_on_a_store
 def retry(task_id: str, store: str, as_json: bool, max_attempts: int, timeout: int | None) -> None:
     """Do not wait any longer: make a run due that waits for a time, or order anew what is over.
@@ -145,8 +144,7 @@ def retry(task_id: str, store: str, as_json: bool, max_attempts: int, timeout: i
 @click.option("--dry-run", is_flag=True, help="Change nothing; say how many there are.")
 @click.option(
     "--tombstone",
-    callback=filters.span,
-    metavar="SPAN",
+    type=options.Duration(),
     default="1d",
     show_default=True,
     help="How long their owners hear that they expired, rather than that there is no such task.",

@@ -11,7 +11,7 @@ from perdure.engine import unclaimed
 from perdure.ops import stores
 from perdure.store.base import Store
 
-from . import plain, tables
+from . import plain, times
 from .access import ask, named, walk
 from .contents import contents
 from .plain import Plain, Sessions
@@ -66,7 +66,7 @@ def show(store: str, text: str, *, with_contents: bool) -> Plain:
 
 async def _shown(store: Store, task_id: str, sessions: Sessions, *, with_contents: bool) -> Plain:
     found = await store.inspect(task_id)
-    shown = plain.inspection(found, sessions, tables.now())
+    shown = plain.inspection(found, sessions, times.now())
     return {**shown, "contents": contents(found)} if with_contents else shown
 
 
