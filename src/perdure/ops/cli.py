@@ -75,7 +75,7 @@ def status(target: str | None, store: str | None, as_json: bool) -> None:
     named = store or (assembly and assembly.named)
     if named is None:
         raise SystemExit(f"perdure: {target} has no Tasks: say --store URL")
-    operating.show(operating.status(named), None if as_json else operating.say_status)
+    operating.echo(operating.status(named), None if as_json else operating.say_status)
 
 
 main.add_command(operating.tasks)

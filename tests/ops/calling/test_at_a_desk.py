@@ -20,9 +20,9 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from perdure import Tasks
 from perdure.ops.calling import calls
 from perdure.ops.calling import desk as desks
-from perdure.ops.calling.calls import Manner, Order
+from perdure.ops.calling.calls import CallRequest, WaitOptions
 from perdure.ops.calling.desk import Desk, Settings
-from perdure.ops.calling.endpoint import page
+from perdure.ops.calling.endpoint import parse_url
 from perdure.ops.calling.outcome import Code, Outcome, spoken
 from tests.client.spy import Spy, always, at_first
 from tests.ops.calling import letters
@@ -102,11 +102,11 @@ async def doing(work: Coroutine[Any, Any, Sequence[Outcome]]) -> AsyncGenerator[
 
 
 def call(scene: Stage, desk: Desk, tool: str, **options: Any) -> Coroutine[Any, Any, Sequence[Outcome]]:
-    return calls.call(desk, Order(page(scene.client.url), tool, **options))
+    return calls.call(desk, CallRequest(parse_url(scene.client.url), tool, **options))
 
 
 def resume(desk: Desk) -> Coroutine[Any, Any, Sequence[Outcome]]:
-    return calls.resume(desk, None, None, Manner())
+    return calls.resume(desk, None, None, WaitOptions())
 
 
 async def detached(scene: Stage, desk: Desk, tool: str) -> str:
@@ -150,7 +150,7 @@ async def test_ctrl_c_leaves_the_task_alone_and_says_how_to_come_back(
     (hint,) = [line for line in screen.splitlines() if "Detached. The task goes on: perdure resume tsk_" in line]
     assert tools.ended == []
     tools.gate.set()
-    async with doing(calls.resume(seat[0], hint.split()[-1], None, Manner())) as done:
+    async with doing(calls.resume(seat[0], hint.split()[-1], None, WaitOptions())) as done:
         pass
     assert said(done) == "through"
     assert tools.ran == ["gated"]
@@ -258,7 +258,7 @@ async def test_two_questions_are_asked_one_after_the_other(scene: Stage, seat: t
 
 async def test_of_several_questions_the_one_that_is_named_is_asked(scene: Stage, seat: tuple[Desk, Terminal]) -> None:
     desk, terminal = seat
-    (left,) = await call(scene, desk, "ask_two", manner=Manner(questions="leave"))
+    (left,) = await call(scene, desk, "ask_two", options=WaitOptions(questions="leave"))
     assert left.id is not None
     async with doing(calls.answer(desk, left.id, [], action=None, question="entry", server=None)) as done:
         await terminal.answers("Name (at most 10 characters): ", "Ada")
@@ -344,7 +344,7 @@ async def test_a_refused_answer_gives_nobody_more_time(scene: Stage, seat: tuple
     def asks_again() -> bool:
         return done.done() or terminal.text.count("yes or no): ") > asked
 
-    async with doing(call(scene, desk, "ask", manner=Manner(seconds=2.0))) as done:
+    async with doing(call(scene, desk, "ask", options=WaitOptions(seconds=2.0))) as done:
         while not done.done() and asked < 20:
             await eventually(asks_again, "it asks")
             asked += 1
@@ -359,7 +359,7 @@ async def test_a_second_ctrl_c_does_not_cancel_what_is_only_watched(
 ) -> None:
     desk, terminal = seat
     await detached(scene, desk, "gated")
-    async with doing(calls.watch(desk, [], Manner())) as done:
+    async with doing(calls.watch(desk, [], WaitOptions())) as done:
         await terminal.until("working")
         desk.stop.take(signal.SIGINT)
     assert [each.code for each in done.result()] == [Code.RUNNING]
@@ -383,7 +383,7 @@ async def test_a_question_is_answered_at_another_terminal(scene: Stage, seat: tu
 async def test_several_are_watched_at_once(scene: Stage, seat: tuple[Desk, Terminal], tools: Tools) -> None:
     desk, terminal = seat
     ids = [await detached(scene, desk, "gated") for _ in range(2)]
-    async with doing(calls.watch(desk, [], Manner())):
+    async with doing(calls.watch(desk, [], WaitOptions())):
         await eventually(lambda: terminal.text.count("working, listening") == 2, "both have a live line")
         tools.gate.set()
     screen = await terminal.drained()

@@ -9,11 +9,11 @@ from click.testing import CliRunner
 
 from perdure.client import Journal
 from perdure.ops.calling import book
-from perdure.ops.calling.endpoint import TOKEN, TOKEN_FILE, Access, Page, Program, named, page
+from perdure.ops.calling.endpoint import TOKEN, TOKEN_FILE, Access, HttpEndpoint, StdioEndpoint, parse_name, parse_url
 from perdure.ops.calling.typed import Unfit
 from perdure.ops.cli import main
 
-HERE = Page("http://127.0.0.1:8000/mcp")
+HERE = HttpEndpoint("http://127.0.0.1:8000/mcp")
 
 
 @pytest.fixture(autouse=True)
@@ -27,16 +27,16 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     "url", ["https://a.example/mcp", "http://localhost:1/mcp", "http://127.8.8.8/mcp", "http://[::1]:8000/mcp"]
 )
 def test_a_token_goes_over_https_and_to_this_machine(url: str) -> None:
-    assert Access("secret").headers(page(url)) == {"Authorization": "Bearer secret"}
+    assert Access("secret").headers(parse_url(url)) == {"Authorization": "Bearer secret"}
 
 
 @pytest.mark.parametrize("url", ["http://a.example/mcp", "http://127.0.0.1.example/mcp", "http://10.0.0.1/mcp"])
 def test_a_token_goes_nowhere_else_unless_told(url: str) -> None:
     with pytest.raises(Unfit, match="plain http") as error:
-        Access("secret").headers(page(url))
+        Access("secret").headers(parse_url(url))
     assert "secret" not in str(error.value)
-    assert Access("secret", over_http=True).headers(page(url)) == {"Authorization": "Bearer secret"}
-    assert Access(None).headers(page(url)) == {}
+    assert Access("secret", over_http=True).headers(parse_url(url)) == {"Authorization": "Bearer secret"}
+    assert Access(None).headers(parse_url(url)) == {}
 
 
 def test_a_token_is_in_a_file_or_the_environment_and_never_shown(
@@ -69,22 +69,22 @@ def test_what_can_be_no_token_is_refused_without_showing_it(said: str, tmp_path:
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(Unfit, match="is no URL of a server"):
-        page(url)
+        parse_url(url)
 
 
 def test_a_url_with_a_secret_in_it_is_refused() -> None:
     with pytest.raises(Unfit) as error:
-        page("https://ada:secret@a.example/mcp")
+        parse_url("https://ada:secret@a.example/mcp")
     assert "secret@" not in str(error.value)
 
 
 def test_a_server_is_found_again_by_its_name() -> None:
-    program = Program(("python", "my server.py", "--x=$y"), "/home/ada/my project")
-    assert named(program.name) == program
-    assert named(HERE.name) == HERE
+    program = StdioEndpoint(("python", "my server.py", "--x=$y"), "/home/ada/my project")
+    assert parse_name(program.name) == program
+    assert parse_name(HERE.name) == HERE
     for name in ("stdio:", "stdio:python server.py", "stdio:'", "name:wire"):
         with pytest.raises(Unfit):
-            named(name)
+            parse_name(name)
 
 
 def test_the_journal_is_the_users_own(tmp_path: Path) -> None:

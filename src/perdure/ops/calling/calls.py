@@ -27,7 +27,7 @@ from .seeking import Sought, check_tokens, records_sought, sought, task_sought
 from .typed import Unfit
 from .waiting import Row, Waiting, left
 
-__all__ = ["Manner", "Order", "answer", "call", "cancel", "resume", "tools", "watch"]
+__all__ = ["CallRequest", "WaitOptions", "answer", "call", "cancel", "resume", "tools", "watch"]
 
 Questions = Literal["ask", "wait", "leave"]
 
@@ -41,7 +41,7 @@ _MOST_PAGES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class WaitOptions:
     """How to wait. `seconds`: of everything together. `questions`: None asks where there is a terminal, else waits."""
 
     seconds: float | None = None
@@ -49,7 +49,7 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CallRequest:
     """A call that is wanted. `words`: `key=value`; `given`: arguments from a file."""
 
     server: Endpoint
@@ -58,43 +58,43 @@ class Order:
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
     key: str | None = None
     detach: bool = False
-    manner: Manner = field(default_factory=Manner)
+    options: WaitOptions = field(default_factory=WaitOptions)
 
 
-async def call(desk: Desk, order: Order) -> list[Outcome]:
+async def call(desk: Desk, request: CallRequest) -> list[Outcome]:
     """Call a tool, and wait for what comes of it."""
-    _somebody_to_ask(desk, order.manner)
-    deadline = _deadline(order.manner)
+    _somebody_to_ask(desk, request.options)
+    deadline = _deadline(request.options)
     rows, otherwise = list[Row](), _interrupted()
     with desk.stop.guard():
-        async with desk.connected(order.server, within=_left_until(deadline)) as (client, tasks):
-            tool = await _tool(client, order.tool, within=_left_until(deadline))
-            given = arguments(order.words, order.given, tool.input_schema)
-            key, begun = order.key or uuid4().hex, time.time()
+        async with desk.connected(request.server, within=_left_until(deadline)) as (client, tasks):
+            tool = await _tool(client, request.tool, within=_left_until(deadline))
+            given = arguments(request.words, request.given, tool.input_schema)
+            key, begun = request.key or uuid4().hex, time.time()
             otherwise = _unsure(desk, tool.name, key)
             with desk.stop.guard():
                 seconds = _left_until(deadline)
                 handle = await tasks.start(client, tool.name, given, idempotency_key=key, timeout=seconds)
                 rows.append(Row(handle, begun))
-            await _called(desk, rows, order, deadline)
+            await _called(desk, rows, request, deadline)
     return _known(rows) or [otherwise]
 
 
-async def _called(desk: Desk, rows: list[Row], order: Order, deadline: float | None) -> None:
+async def _called(desk: Desk, rows: list[Row], request: CallRequest, deadline: float | None) -> None:
     """Wait for what was called, unless nobody wants to."""
     for row in rows:
-        if order.detach and row.handle.is_task:
+        if request.detach and row.handle.is_task:
             row.outcome = left(row.handle, "", code=Code.DONE)
             return
         if row.handle.is_task:
             desk.screen.say(f"{text.line(row.handle.tool)}  {text.line(row.handle.id)}")
-    await _wait(desk, rows, order.manner, deadline)
+    await _wait(desk, rows, request.options, deadline)
 
 
-async def resume(desk: Desk, wanted: str | None, server: Endpoint | None, manner: Manner) -> list[Outcome]:
+async def resume(desk: Desk, wanted: str | None, server: Endpoint | None, options: WaitOptions) -> list[Outcome]:
     """Wait for a task that was called before."""
-    _somebody_to_ask(desk, manner)
-    deadline = _deadline(manner)
+    _somebody_to_ask(desk, options)
+    deadline = _deadline(options)
     task = sought(desk, wanted, server)
     rows, otherwise = list[Row](), _interrupted()
     with desk.stop.guard():
@@ -104,26 +104,26 @@ async def resume(desk: Desk, wanted: str | None, server: Endpoint | None, manner
                 handle = await tasks.resume(client, task.id, timeout=_left_until(deadline))
                 desk.screen.say(f"{text.line(handle.tool)}  {text.line(handle.id)}".strip())
                 rows.append(Row(handle, task.begun_at))
-            await _wait(desk, rows, manner, deadline)
+            await _wait(desk, rows, options, deadline)
     return _known(rows) or [otherwise]
 
 
-async def watch(desk: Desk, wanted: Sequence[str], manner: Manner) -> list[Outcome]:
+async def watch(desk: Desk, wanted: Sequence[str], options: WaitOptions) -> list[Outcome]:
     """Look on while tasks go on, of one server or several. Their questions are shown, and not asked."""
-    deadline = _deadline(manner)
+    deadline = _deadline(options)
     records = records_sought(desk, wanted)
-    check_tokens(desk, [endpoint.named(each.server) for each in records])
+    check_tokens(desk, [endpoint.parse_name(each.server) for each in records])
     rows: list[Row] = []
     with desk.stop.guard():
         async with AsyncExitStack() as stack:
             sessions: dict[str, tuple[Client, Tasks]] = {}
             for record in records:
                 if record.server not in sessions:
-                    session = desk.connected(endpoint.named(record.server), within=_left_until(deadline))
+                    session = desk.connected(endpoint.parse_name(record.server), within=_left_until(deadline))
                     sessions[record.server] = await stack.enter_async_context(session)
                 client, tasks = sessions[record.server]
                 rows.append(Row(await tasks.resume(client, book.identity(record)), record.begun_at))
-            await _wait(desk, rows, manner, deadline, may_cancel=False)
+            await _wait(desk, rows, options, deadline, may_cancel=False)
     return _known(rows) or [_interrupted()]
 
 
@@ -205,14 +205,14 @@ async def tools(desk: Desk, server: Endpoint) -> list[Tool]:
 
 
 async def _wait(
-    desk: Desk, rows: list[Row], manner: Manner, deadline: float | None, *, may_cancel: bool = True
+    desk: Desk, rows: list[Row], options: WaitOptions, deadline: float | None, *, may_cancel: bool = True
 ) -> None:
     """Wait, to the end or to a signal; the rows have what came of it.
 
     `may_cancel`: whether a second Ctrl-C means the tasks, and not just the look.
     """
-    asks = desk.keyboard is not None and manner.questions in ("ask", None)
-    leaves = manner.questions == "leave"
+    asks = desk.keyboard is not None and options.questions in ("ask", None)
+    leaves = options.questions == "leave"
     with desk.stop.guard():
         seconds = _left_until(deadline)
         outcomes = await Waiting(desk.screen, rows, seconds=seconds, asks=asks, leaves=leaves).run()
@@ -258,8 +258,8 @@ async def _pressed_again(desk: Desk) -> bool:
     return pressed
 
 
-def _somebody_to_ask(desk: Desk, manner: Manner) -> None:
-    if manner.questions == "ask" and desk.keyboard is None:
+def _somebody_to_ask(desk: Desk, options: WaitOptions) -> None:
+    if options.questions == "ask" and desk.keyboard is None:
         raise Unfit("there is no terminal to ask at: say --questions wait, or leave")
 
 
@@ -341,8 +341,8 @@ def _broken_off(desk: Desk, id: str, words: str) -> Outcome:
     return Outcome(Code.UNKNOWN, "unavailable", f"{words}: {desk.again(id)}", id=id)
 
 
-def _deadline(manner: Manner) -> float | None:
-    return None if manner.seconds is None else anyio.current_time() + manner.seconds
+def _deadline(options: WaitOptions) -> float | None:
+    return None if options.seconds is None else anyio.current_time() + options.seconds
 
 
 def _left_until(deadline: float | None) -> float | None:

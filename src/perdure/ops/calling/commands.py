@@ -13,11 +13,12 @@ from click.shell_completion import CompletionItem, get_completion_class
 from mcp_types import Tool
 
 from perdure.client import ClientError, Journal
-from perdure.ops import options, text
+from perdure.ops import text
+from perdure.ops.options import Duration
 
 from . import arguments, book, calls, desk, endpoint, listing
 from .answering import Action
-from .calls import Manner, Order
+from .calls import CallRequest, WaitOptions
 from .desk import Desk, Settings
 from .endpoint import Endpoint
 from .outcome import Outcome
@@ -109,9 +110,7 @@ def _waits(command: CommandT) -> CommandT:
         type=click.Choice(["ask", "wait", "leave"]),
         help="What to do when the task asks: ask here (on a terminal), wait for an answer from elsewhere, or leave.",
     )(command)
-    return click.option("--timeout", type=options.Duration(), help="Wait this long at most: 30s, 10m, 2 hours.")(
-        command
-    )
+    return click.option("--timeout", type=Duration(), help="Wait this long at most: 30s, 10m, 2 hours.")(command)
 
 
 def _server(command: CommandT) -> CommandT:
@@ -151,19 +150,19 @@ def call(
     tool = rest[0] if rest and not arguments.looks_like_one(rest[0]) else None
     with _usage():
         given = {} if file is None else arguments.from_file(file)
-    order = Order(
+    request = CallRequest(
         server,
         tool,
         rest[1:] if tool else rest,
         given,
         key=key,
         detach=detach,
-        manner=Manner(_seconds(timeout), questions),
+        options=WaitOptions(_seconds(timeout), questions),
     )
     settings = Settings(**common)
 
     async def work(at: Desk) -> Sequence[Outcome]:
-        outcomes = await calls.call(at, order)
+        outcomes = await calls.call(at, request)
         if detach and not settings.as_json and outcomes[0].result is None and not outcomes[0].code:
             click.echo(outcomes[0].id)
         return outcomes
@@ -184,20 +183,22 @@ def resume(
     ID may be the beginning of one. A call that was broken off in the middle goes by its key, and is made again only if
     the server knows it again.
     """
-    place, manner = _page(server), Manner(_seconds(timeout), questions)
-    desk.run(Settings(**common), lambda at: calls.resume(at, wanted, place, manner))
+    place, options = _page(server), WaitOptions(_seconds(timeout), questions)
+    desk.run(Settings(**common), lambda at: calls.resume(at, wanted, place, options))
 
 
 @click.command(epilog=CODES, short_help="Look on while tasks go on.")
 @click.argument("wanted", metavar="[ID]...", nargs=-1, shell_complete=_ids)
-@click.option("--timeout", type=options.Duration(), help="Look on this long at most.")
+@click.option("--timeout", type=Duration(), help="Look on this long at most.")
 @_common
 def watch(wanted: tuple[str, ...], timeout: int | None, **common: Any) -> None:
     """Look on while the tasks ID go on, to their ends; without ID all that are open.
 
     What they ask is shown, and how to answer it. The exit code is that of the first that has another one than 0.
     """
-    desk.run(Settings(**common), lambda at: calls.watch(at, wanted, Manner(_seconds(timeout), "wait")), several=True)
+    desk.run(
+        Settings(**common), lambda at: calls.watch(at, wanted, WaitOptions(_seconds(timeout), "wait")), several=True
+    )
 
 
 @click.command(short_help="Ask tasks to stop.")
@@ -344,11 +345,11 @@ def _where(context: click.Context, words: tuple[str, ...]) -> tuple[Endpoint, tu
     if command and url:
         raise click.UsageError("Say which server once: URL, or -- COMMAND.")
     if command:
-        return endpoint.Program(command, str(_folder())), words
+        return endpoint.StdioEndpoint(command, str(_folder())), words
     if url is None:
         raise click.UsageError("Say which server: URL first, or -- COMMAND last.")
     with _usage():
-        return endpoint.page(url), words[1:]
+        return endpoint.parse_url(url), words[1:]
 
 
 def _folder() -> str:
@@ -357,11 +358,11 @@ def _folder() -> str:
 
 def _page(url: str | None) -> Endpoint | None:
     with _usage():
-        return None if url is None else endpoint.page(url)
+        return None if url is None else endpoint.parse_url(url)
 
 
 def _shown(server: str) -> str:
     try:
-        return endpoint.named(server).shown
+        return endpoint.parse_name(server).shown
     except Unfit:
         return server

@@ -30,7 +30,7 @@ from perdure.ops import text
 
 from . import book, endpoint, forms
 from .arguments import Misfits
-from .endpoint import Access, Endpoint, Page
+from .endpoint import Access, Endpoint, HttpEndpoint
 from .outcome import Code, Outcome, of_error, spoken, worst
 from .screen import Keyboard, Screen
 from .stopping import Stop, listening
@@ -199,7 +199,9 @@ def unforeseen(error: BaseException) -> Outcome:
 
 
 def _unreachable(server: Endpoint, error: BaseException, log: endpoint.ServerLog) -> BaseException:
-    if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError) and not isinstance(server, Page):
+    if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError) and not isinstance(
+        server, HttpEndpoint
+    ):
         return Unfit(f"{server.shown} can't be started: {error.strerror}")
     why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return Unreachable(f"{server.shown}: no connection: {why}", log.closed())

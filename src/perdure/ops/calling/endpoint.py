@@ -29,7 +29,18 @@ from perdure.ops import text
 
 from .typed import Unfit
 
-__all__ = ["TOKEN", "TOKEN_FILE", "Access", "Endpoint", "Page", "Program", "ServerLog", "connected", "named", "page"]
+__all__ = [
+    "TOKEN",
+    "TOKEN_FILE",
+    "Access",
+    "Endpoint",
+    "HttpEndpoint",
+    "ServerLog",
+    "StdioEndpoint",
+    "connected",
+    "parse_name",
+    "parse_url",
+]
 
 TOKEN: Final = "PERDURE_TOKEN"  # noqa: S105 - a name
 TOKEN_FILE: Final = "PERDURE_TOKEN_FILE"  # noqa: S105 - a name
@@ -41,7 +52,7 @@ _PIPE: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HttpEndpoint:
     """A server over HTTP."""
 
     url: str
@@ -64,7 +75,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StdioEndpoint:
     """A server that is started, and spoken to over its standard input and output."""
 
     command: tuple[str, ...]
@@ -81,7 +92,7 @@ class Program:
         return f"{shlex.join(self.command)} (in {self.folder})"
 
 
-Endpoint = Page | Program
+Endpoint = HttpEndpoint | StdioEndpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +119,7 @@ class Access:
         except UnicodeDecodeError:
             raise Unfit(f"{name} holds no token: it is not ASCII") from None
 
-    def headers(self, server: Page) -> dict[str, str]:
+    def headers(self, server: HttpEndpoint) -> dict[str, str]:
         """What goes along with each request.
 
         Raises:
@@ -141,7 +152,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def page(url: str) -> Page:
+def parse_url(url: str) -> HttpEndpoint:
     """The server at a URL.
 
     Raises:
@@ -157,24 +168,24 @@ def page(url: str) -> Page:
         raise Unfit(f"That is no URL of a server, which is that of a web page, http or https: {text.line(url)}")
     if parts.username is not None or parts.password is not None:
         raise Unfit(f"a URL is there for all to see: put the secret into {TOKEN} or a token file")
-    return Page(url)
+    return HttpEndpoint(url)
 
 
-def named(name: str) -> Endpoint:
+def parse_name(name: str) -> Endpoint:
     """The server that the journal calls so.
 
     Raises:
         Unfit: it is of another program's making.
     """
     if not name.startswith(_STDIO):
-        return page(name)
+        return parse_url(name)
     try:
         folder, *command = shlex.split(name.removeprefix(_STDIO))
     except ValueError:
         folder, command = "", []
     if not command or not folder.startswith("/"):
         raise Unfit(f"the journal's server {text.line(name)} can't be started from here")
-    return Program(tuple(command), folder)
+    return StdioEndpoint(tuple(command), folder)
 
 
 class ServerLog:
@@ -230,7 +241,7 @@ async def connected(
         Exception: whatever the SDK makes of a server that can't be reached.
     """
     tasks = Tasks(journal, server=server.name)
-    if isinstance(server, Page):
+    if isinstance(server, HttpEndpoint):
         _spare_the_proxy(server)
         transport = HTTP(server.url, headers=access.headers(server))
     else:
@@ -239,7 +250,7 @@ async def connected(
         yield client, tasks
 
 
-def _spare_the_proxy(server: Page) -> None:
+def _spare_the_proxy(server: HttpEndpoint) -> None:
     """What stays on this machine goes through no proxy, which would see the token, and has another machine in mind."""
     host = urlsplit(server.url).hostname or ""
     if _is_loopback(host):
@@ -247,7 +258,7 @@ def _spare_the_proxy(server: Page) -> None:
         os.environ["no_proxy"] = f"{spared},{host}" if spared else host
 
 
-def _parameters(server: Program) -> StdioServerParameters:
+def _parameters(server: StdioEndpoint) -> StdioServerParameters:
     """The command sees what a command that is typed sees, but for tokens, which are for servers over HTTP."""
     command, *arguments = server.command
     environment = {name: value for name, value in os.environ.items() if name not in {TOKEN, TOKEN_FILE}}

@@ -10,7 +10,7 @@ from perdure.client import Record
 
 from . import book, endpoint
 from .desk import Desk
-from .endpoint import Endpoint, Page
+from .endpoint import Endpoint, HttpEndpoint
 from .typed import Unfit
 
 __all__ = ["Sought", "check_tokens", "records_sought", "sought", "task_sought"]
@@ -45,7 +45,7 @@ def sought(desk: Desk, wanted: str | None, server: Endpoint | None) -> Sought:
 
 
 def _on_record(record: Record) -> Sought:
-    server, is_task = endpoint.named(record.server), record.task_id is not None
+    server, is_task = endpoint.parse_name(record.server), record.task_id is not None
     return Sought(server, book.identity(record), record.begun_at, is_known=True, is_task=is_task)
 
 
@@ -82,7 +82,7 @@ def check_tokens(desk: Desk, servers: Sequence[Endpoint]) -> None:
     Raises:
         Unfit: it must not go there.
     """
-    pages = [each for each in servers if isinstance(each, Page)]
+    pages = [each for each in servers if isinstance(each, HttpEndpoint)]
     origins = {each.origin for each in pages}
     if desk.access.token is not None and len(origins) > 1:
         raise Unfit(f"one token must not go to several servers ({', '.join(sorted(origins))}): take one at a time")

@@ -6,8 +6,8 @@ messages of tools never get that far unless they are asked for (`contents`); why
 itself says so. `commands` is what is typed, and `filters` how tasks are named by what they have in common.
 """
 
-from .commands import show, tasks
+from .commands import echo, tasks
 from .looking import status
 from .words import say_status
 
-__all__ = ["say_status", "show", "status", "tasks"]
+__all__ = ["echo", "say_status", "status", "tasks"]
