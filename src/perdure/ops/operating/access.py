@@ -89,7 +89,7 @@ async def listed_as(store: Store, text: str) -> Listed:
 
 
 async def _only(store: Store, prefix: str) -> Listed:
-    found = await store.named(prefix, 2)
+    found = await store.find_by_prefix(prefix, 2)
     if len(found) > 1:
         raise Refused(f"Several ids begin with {prefix}: say more of it")
     if not found:
