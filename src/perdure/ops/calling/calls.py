@@ -14,7 +14,7 @@ from mcp.client import Client
 from mcp_types import ElicitResult, Tool
 
 from perdure.client import AnswerRefused, TaskHandle, Tasks
-from perdure.client import questions as asking
+from perdure.client import questions as callbacks
 from perdure.ops import text
 
 from . import answering, book, endpoint
@@ -299,7 +299,7 @@ async def _at_the_terminal(
         raise Misfits(["say what to answer:", *lines])
     responses: dict[str, Any] = {}
     for key, question in questions.items():
-        responses[key] = await asking.ask(client.session, handle.id, key, question)
+        responses[key] = await callbacks.ask(client.session, handle.id, key, question)
     return responses
 
 

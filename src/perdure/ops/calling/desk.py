@@ -1,7 +1,7 @@
 """What every command of this room works with: the terminal, the journal, the token, signals; and how it ends.
 
 A command is a coroutine that comes to outcomes. Here is the one place where they are printed, on standard output the
-result and nothing else, and turned into the exit status.
+result and nothing else, and turned into the exit code.
 """
 
 from __future__ import annotations

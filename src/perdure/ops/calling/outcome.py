@@ -46,7 +46,7 @@ class Code(enum.IntEnum):
     DONE = 0
     """There is a result, or what was asked for was done."""
     FAILED = 1
-    """The tool reported an error, its task failed, or the server refused the call."""
+    """The tool reported an error, its task failed, the server refused the call, or an answer was not taken."""
     USAGE = 2
     """The command line is wrong; no tool was called, and nothing asked of a task."""
     CANCELLED = 3

@@ -87,7 +87,7 @@ def _outcome(task: Task) -> str:
 
 
 def retry(store: str, text: str, *, max_attempts: int, timeout_ms: int | None) -> Plain:
-    """Make a run due that waits for a time; or order anew what is over, as a task of its own.
+    """Make a run due that waits for a time (the store's verb is `hasten`); or order anew what is over, as a new task.
 
     `max_attempts`, `timeout_ms`: of the new task. They belong to the run, which is gone with the end of the old one.
 
@@ -126,7 +126,7 @@ async def _anew(store: Store, task_id: str, max_attempts: int, timeout_ms: int |
 
 
 def purge(store: str, which: Which, tombstone_ms: int) -> int:
-    """Delete the tasks that are meant, as far as they are over; how many."""
+    """Delete the tasks that are meant, as far as they are over (the store's verb is `discard`); how many."""
 
     async def act(opened: Store) -> int:
         purged = 0
