@@ -9,68 +9,27 @@ import os
 import pty
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-from perdure import Tasks
 from perdure.ops.calling import calls
 from perdure.ops.calling import desk as desks
-from perdure.ops.calling.calls import CallRequest, WaitOptions
+from perdure.ops.calling.calls import WaitOptions
 from perdure.ops.calling.desk import Desk, Settings
-from perdure.ops.calling.endpoint import parse_url
 from perdure.ops.calling.outcome import Code, Outcome, spoken
 from tests.client.spy import Spy, always, at_first
-from tests.ops.calling import letters
+from tests.ops.calling.commands import Held, call, detached, doing
 from tests.ops.calling.shell import statuses
 from tests.ops.calling.terminal import CTRL_C, PERDURE, Program, Terminal, at_a_terminal, in_front
 from tests.support import PATIENCE, eventually
-from tests.wire.support import Stage, stage
+from tests.wire.support import Stage
 from tests.wire.tools import Tools
 
 Start = Callable[..., AbstractAsyncContextManager[Program]]
-
-
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
-@pytest.fixture
-def spy() -> Spy:
-    return Spy()
-
-
-class Held:
-    """A middleware that holds requests of these methods until they are `freed`."""
-
-    def __init__(self) -> None:
-        self.methods: set[str] = set()
-        self.freed = asyncio.Event()
-
-    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        if ctx.method in self.methods:
-            await self.freed.wait()
-        return await call_next(ctx)
-
-
-@pytest.fixture
-def held() -> Held:
-    return Held()
-
-
-@pytest.fixture
-async def scene(tmp_path: Path, tools: Tools, spy: Spy, held: Held) -> AsyncGenerator[Stage]:
-    def declare(tasks: Tasks) -> None:
-        tools.declare(tasks)
-        letters.declare(tasks)
-
-    async with stage(tmp_path, declare, server={"middleware": [spy, held]}) as up:
-        yield up
 
 
 @pytest.fixture
@@ -82,37 +41,8 @@ def start(scene: Stage, tmp_path: Path) -> Start:
     return started
 
 
-@pytest.fixture
-async def seat(tmp_path: Path) -> AsyncGenerator[tuple[Desk, Terminal]]:
-    async with in_front(tmp_path) as both:
-        yield both
-
-
-@asynccontextmanager
-async def doing(work: Coroutine[Any, Any, Sequence[Outcome]]) -> AsyncGenerator[asyncio.Task[Sequence[Outcome]]]:
-    """A command that runs beside the block, and is done with it."""
-    task = asyncio.create_task(work)
-    try:
-        yield task
-        async with asyncio.timeout(PATIENCE):
-            await task
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-
-
-def call(scene: Stage, desk: Desk, tool: str, **options: Any) -> Coroutine[Any, Any, Sequence[Outcome]]:
-    return calls.call(desk, CallRequest(parse_url(scene.client.url), tool, **options))
-
-
 def resume(desk: Desk) -> Coroutine[Any, Any, Sequence[Outcome]]:
     return calls.resume(desk, None, None, WaitOptions())
-
-
-async def detached(scene: Stage, desk: Desk, tool: str) -> str:
-    (outcome,) = await call(scene, desk, tool, detach=True)
-    assert outcome.id is not None
-    return outcome.id
 
 
 def said(task: asyncio.Task[Sequence[Outcome]]) -> str:
@@ -389,75 +319,3 @@ async def test_several_are_watched_at_once(scene: Stage, seat: tuple[Desk, Termi
     screen = await terminal.drained()
     for task in ids:
         assert [line.split()[-1] for line in screen.splitlines() if line.startswith(task)] == ["working", "completed"]
-
-
-# -- broken off --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_third_signal_ends_everything_and_the_task_is_not_forgotten(
-    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools, spy: Spy, held: Held
-) -> None:
-    desk, terminal = seat
-    held.methods.add("tasks/cancel")
-    async with doing(call(scene, desk, "gated")) as done:
-        await terminal.until("working")
-        desk.stop.take(signal.SIGINT)
-        await terminal.until("Ctrl-C again")
-        desk.stop.take(signal.SIGINT)
-        await eventually(lambda: spy.open["tasks/cancel"] > 0, "it is asked to stop")
-        desk.stop.take(signal.SIGINT)
-    ((task, _),) = statuses(scene)
-    assert [(each.code, each.id) for each in done.result()] == [(Code.RUNNING, task)]
-    held.freed.set()
-    tools.gate.set()
-
-
-async def test_sigterm_after_ctrl_c_cancels_nothing(scene: Stage, seat: tuple[Desk, Terminal], tools: Tools) -> None:
-    desk, terminal = seat
-    async with doing(call(scene, desk, "gated")) as done:
-        await terminal.until("working")
-        desk.stop.take(signal.SIGINT)
-        await terminal.until("Ctrl-C again")
-        desk.stop.take(signal.SIGTERM)
-    assert [each.code for each in done.result()] == [Code.RUNNING]
-    assert tools.ended == []
-    tools.gate.set()
-
-
-async def test_an_answer_that_is_broken_off_is_not_said_to_be_nothing(
-    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy, held: Held
-) -> None:
-    desk, _ = seat
-    task = await detached(scene, desk, "ask")
-    await eventually(lambda: (task, "input_required") in statuses(scene), "it asks")
-    held.methods.add("tasks/update")
-    async with doing(calls.answer(desk, task, ["ok=yes"], action=None, question=None, server=None)) as done:
-        await eventually(lambda: spy.open["tasks/update"] > 0, "it is answered")
-        desk.stop.take(signal.SIGINT)
-    (outcome,) = done.result()
-    assert (outcome.code, outcome.id) == (Code.UNKNOWN, task)
-    assert outcome.words.startswith("Interrupted while it was answered: perdure resume ")
-    held.freed.set()
-
-
-async def test_of_several_that_are_cancelled_it_is_said_which_were_asked_before_ctrl_c(
-    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools, spy: Spy, held: Held
-) -> None:
-    desk, _ = seat
-    first, *others = [await detached(scene, desk, "gated") for _ in range(3)]
-
-    def hold_the_second(_: dict[str, Any]) -> None:
-        if spy.came["tasks/cancel"] == 2:
-            held.methods.add("tasks/cancel")
-
-    spy.refuse["tasks/cancel"] = hold_the_second
-    async with doing(calls.cancel(desk, [first, *others], None)) as done:
-        await eventually(lambda: spy.came["tasks/cancel"] == 2, "the second is asked to stop")
-        desk.stop.take(signal.SIGINT)
-    assert [(each.id, each.code, each.words.partition(" tsk_")[0]) for each in done.result()] == [
-        (first, Code.DONE, f"{first} is asked to stop"),
-        (others[0], Code.UNKNOWN, "Interrupted while"),
-        (others[1], Code.UNKNOWN, "Interrupted before"),
-    ]
-    held.freed.set()
-    tools.gate.set()
