@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.ops.calling import calls
 from perdure.ops.calling.desk import Desk
+from perdure.ops.calling.endpoint import parse_url
 from perdure.ops.calling.outcome import Code
 from tests.client.spy import Spy
 from tests.ops.calling.commands import Held, call, detached, doing
@@ -82,3 +83,15 @@ async def test_of_several_that_are_cancelled_it_is_said_which_were_asked_before_
     ]
     held.freed.set()
     tools.gate.set()
+
+
+async def test_a_list_of_tools_that_is_broken_off_is_not_an_empty_one(
+    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy, held: Held
+) -> None:
+    desk, _ = seat
+    held.methods.add("tools/list")
+    async with doing(calls.tools(desk, parse_url(scene.client.url), [])) as done:
+        await eventually(lambda: spy.open["tools/list"] > 0, "they are listed")
+        desk.stop.take(signal.SIGINT)
+    assert [each.code for each in done.result()] == [Code.UNKNOWN]
+    held.freed.set()

@@ -193,12 +193,13 @@ async def _answered(handle: TaskHandle, responses: Mapping[str, Any]) -> Outcome
     return left(handle, f"{handle.id} has its answer", code=Code.DONE)
 
 
-async def tools(desk: Desk, server: Endpoint) -> list[Tool]:
-    """The tools of a server."""
+async def tools(desk: Desk, server: Endpoint, found: list[Tool]) -> list[Outcome]:
+    """Put the tools of a server into `found`; nothing else comes of it, unless it is broken off."""
     with desk.stop.guard():
         async with desk.connected(server) as (client, _):
-            return await _tools(client)
-    return []
+            found += await _tools(client)
+        return []
+    return [_interrupted()]
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------

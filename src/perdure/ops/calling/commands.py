@@ -281,11 +281,7 @@ def tools(context: click.Context, words: tuple[str, ...], **common: Any) -> None
     settings = Settings(**common)
     found: list[Tool] = []
 
-    async def work(at: Desk) -> Sequence[Outcome]:
-        found.extend(await calls.tools(at, server))
-        return []
-
-    desk.run(settings, work, goes_on=True)
+    desk.run(settings, lambda at: calls.tools(at, server, found), goes_on=True)
     if settings.as_json:
         click.echo(text.document([each.model_dump(by_alias=True, mode="json", exclude_none=True) for each in found]))
     else:
