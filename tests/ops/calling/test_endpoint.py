@@ -1,6 +1,7 @@
 """Servers, tokens and the journal: which is which, and where a secret may go."""
 
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -96,11 +97,12 @@ def test_the_journal_is_the_users_own(tmp_path: Path) -> None:
         book.opened(str(tmp_path / "nowhere" / "j.db"))
 
 
-def test_the_beginning_of_an_id_is_enough_if_only_one_has_it() -> None:
-    journal = Journal()
-    for server, task in (("http://a/", "tsk_abc"), ("http://a/", "tsk_abd"), ("http://b/", "tsk_x")):
-        journal.adopt(server, "tool", task)
-    unsure, _ = journal.intend("http://a/", "tool", "my-key", {})
+def test_the_beginning_of_an_id_is_enough_if_only_one_has_it(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "j.db")) as gone:
+        for server, task in (("http://a/", "tsk_abc"), ("http://a/", "tsk_abd"), ("http://b/", "tsk_x")):
+            gone.adopt(server, "tool", task)
+        unsure, _ = gone.intend("http://a/", "tool", "my-key", {})
+    journal = Journal(tmp_path / "j.db")
     records = journal.records()
     assert book.find(records, "tsk_abc").task_id == "tsk_abc"
     assert book.find(records, "tsk_x").server == "http://b/"
@@ -117,7 +119,6 @@ def test_a_call_that_another_process_is_making_is_not_the_newest_that_is_open(tm
     task = mine.adopt("http://a/", "tool", "tsk_mine")
     call, _ = other.intend("http://a/", "tool", "theirs", {})
     assert book.newest_open(mine.records(), mine) == task
-    assert book.newest_open(mine.records(), other) == call, "its own, which it may have been broken off in"
     other.close()
     assert book.newest_open(mine.records(), mine) == call, "nobody is making it any more"
     mine.close()
