@@ -48,7 +48,11 @@ def run(name: str, arguments: str, folder: Path) -> str:
         ("timers", TIMERS, ["late, p99", "resident with 20 asleep", "growth"]),
         ("steps", STEPS, ["fsync after 4 KiB, p50", "step, one task, p99", "steps of 64 tasks at once"]),
         ("purge", PURGE, ["tasks/get before", "purge", "p99 during, times before"]),
-        ("handles", HANDLES, ["listening, processor", "polling, processor", "streams opened in all"]),
+        (
+            "handles",
+            HANDLES,
+            ["listening, processor", "polling, processor", "streams opened in all", "open at once"],
+        ),
         ("soak", SOAK, ["full load", "store on the disk", "open handles", "tasks/get, p99"]),
         ("takeover", TAKEOVER, ["lease 2s, process seen to be gone", "tasks of the killed worker"]),
     ],

@@ -27,7 +27,7 @@ __all__ = ["main", "program"]
 
 _CALLING = {
     name: f".calling.commands:{name}"
-    for name in ("answer", "call", "cancel", "completion", "ls", "resume", "tools", "watch")
+    for name in ("answer", "call", "cancel", "completion", "forget", "ls", "resume", "tools", "watch")
 }
 
 
@@ -75,7 +75,7 @@ def status(target: str | None, store: str | None, as_json: bool) -> None:
     named = store or (assembly and assembly.named)
     if named is None:
         raise SystemExit(f"perdure: {target} has no Tasks: say --store URL")
-    operating.show(operating.status(named), None if as_json else operating.say_status)
+    operating.echo(operating.status(named), None if as_json else operating.say_status)
 
 
 main.add_command(operating.tasks)
@@ -84,7 +84,7 @@ main.add_command(operating.tasks)
 @main.command("migrate")
 @click.argument("url", required=False)
 @click.option("--store", envvar=options.STORE, show_envvar=True, help="The same, as every other command has it.")
-@click.option("--check", is_flag=True, help="Change nothing; exit with status 1 if there is something to apply.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if there is something to apply.")
 @click.option("--sql", is_flag=True, help="Change nothing; print what would be run, for psql or sqlite3.")
 @click.option("--post", is_flag=True, help="Also apply what must wait until no older release of Perdure runs.")
 @click.pass_context
@@ -102,7 +102,7 @@ def run_migrate(context: click.Context, url: str | None, store: str | None, chec
 @main.command("rekey")
 @click.argument("url", required=False)
 @click.option("--store", envvar=options.STORE, show_envvar=True, help="The same, as every other command has it.")
-@click.option("--verify", is_flag=True, help="Change nothing; open everything, and exit with status 1 if that fails.")
+@click.option("--verify", is_flag=True, help="Change nothing; open everything, and exit with 1 if that fails.")
 @click.option("--new-key", is_flag=True, help="Touch no store; print a new key, to be put last into PERDURE_KEYS.")
 @click.pass_context
 def run_rekey(context: click.Context, url: str | None, store: str | None, verify: bool, new_key: bool) -> None:

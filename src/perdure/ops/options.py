@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from perdure.domain.errors import InvalidDuration
+from perdure.domain.policy import milliseconds
+
 from . import logs
 
-__all__ = ["LOG_LEVEL", "STORE", "log_level", "named_store", "served_queues", "serving", "store", "working"]
+__all__ = ["LOG_LEVEL", "STORE", "Duration", "log_level", "named_store", "served_queues", "serving", "store", "working"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
+
+
+class Duration(click.ParamType[int]):
+    """A length of time, in milliseconds: `30s`, `15m`, `2 hours`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """As click has it."""
+        try:
+            return value if isinstance(value, int) else milliseconds(value)
+        except InvalidDuration as error:
+            self.fail(str(error), param, ctx)
+
 
 STORE: Final = "PERDURE_STORE"
 """The environment variable for the store's URL, of all commands alike. What many processes share is best said in one

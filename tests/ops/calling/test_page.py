@@ -78,6 +78,6 @@ def test_the_page_has_all_exit_codes_and_commands() -> None:
     shown = set(re.findall(r"^\| `perdure (\w+)", page, re.MULTILINE))
     assert (
         shown
-        == {"tools", "call", "resume", "watch", "answer", "cancel", "ls", "completion"}
+        == {"tools", "call", "resume", "watch", "answer", "cancel", "ls", "forget", "completion"}
         <= {*main.list_commands(click.Context(main))}
     )

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from perdure.domain import ids
 from perdure.domain.errors import TaskExpired, TaskNotFound
 from perdure.domain.journal import Entry, EntryState, Verb, Waits
-from perdure.domain.model import Asked, Completed, Owner, Status, Task
+from perdure.domain.model import Asked, Owner, Status, Task
 from perdure.domain.operating import Which
 from perdure.domain.timeline import Inspection
 from perdure.ops.cli import main
@@ -24,17 +24,15 @@ from tests.ops.operating.support import (
     QUESTION,
     SECRET,
     claimed,
-    filled,
     minted,
     opened,
+    over,
     printed,
     refused,
 )
 from tests.store.sealed import OLD
 from tests.store.support import ADA, BOB
 from tests.support import PATIENCE, eventually
-
-DONE = Completed({"content": [{"type": "text", "text": SECRET}]})
 
 
 def command(url: str, *words: str, answer: str = "") -> Result:
@@ -51,12 +49,6 @@ def got(url: str, task_id: str, owner: Owner = ADA) -> Task:
 
 async def ready(store: Store, **options: Any) -> str:
     return (await store.create(minted(**options))).id
-
-
-async def over(store: Store, **options: Any) -> str:
-    task_id = await ready(store, **options)
-    await store.finish(await claimed(store, (await store.open_session(HOUR, {})).id), DONE)
-    return task_id
 
 
 async def held(store: Store) -> str:
@@ -184,7 +176,7 @@ def test_two_operators_at_once_cancel_each_task_once(url: str) -> None:
 
 @pytest.mark.parametrize("waits", [backing_off, asleep], ids=["attempt", "sleep"])
 def test_a_run_that_waits_for_a_time_is_due_now(url: str, waits: Any) -> None:
-    task_id = filled(url, waits)
+    task_id = opened(url, waits)
     done = json.loads(printed("tasks", "retry", ids.abbreviated(task_id), "--store", url, "--json"))
     assert done == {"task": task_id, "outcome": "due", "new": None}
     assert command(url, "show", task_id).stdout.endswith("made due by an operator\n")
@@ -196,7 +188,7 @@ def test_a_run_that_waits_for_a_time_is_due_now(url: str, waits: Any) -> None:
 
 
 def test_in_words_it_is_said_that_it_is_due(url: str) -> None:
-    task_id = filled(url, asleep)
+    task_id = opened(url, asleep)
     assert printed("tasks", "retry", task_id, "--store", url) == f"{task_id}  due now\n"
 
 
@@ -210,7 +202,7 @@ def test_in_words_it_is_said_that_it_is_due(url: str) -> None:
     ids=["held", "ready", "asking"],
 )
 def test_what_waits_for_no_time_is_left_as_it_is(url: str, fill: Any, why: str) -> None:
-    task_id = filled(url, fill)
+    task_id = opened(url, fill)
     before = inspected(url, task_id)
     said = f"perdure: {ids.abbreviated(task_id)} is left as it is: {why}"
     assert refused("tasks", "retry", task_id, "--store", url) == said
@@ -221,7 +213,7 @@ def test_what_is_over_is_ordered_anew_for_the_same_owner_and_stays_over(url: str
     async def fill(store: Store) -> str:
         return await over(store, owner=BOB, params={"password": SECRET}, ttl_ms=HOUR, keep_ms=5, key="k", digest="d")
 
-    task_id = filled(url, fill)
+    task_id = opened(url, fill)
     before = inspected(url, task_id)
     new_id = json.loads(printed("tasks", "retry", task_id, "--store", url, "--json"))["new"]
     assert inspected(url, task_id) == before
@@ -247,7 +239,7 @@ def test_what_bounds_the_new_run_is_said_by_the_operator(url: str) -> None:
         assert await store.take_over([session]) == 1
         return (claim.deadline_at or 0) - claim.at, len((await store.inspect(claim.task.id)).events)
 
-    task_id = filled(url, over)
+    task_id = opened(url, over)
     words = ("--timeout", "90s", "--max-attempts", "1")
     new_id = json.loads(printed("tasks", "retry", task_id, "--store", url, "--json", *words))["new"]
     assert opened(url, times_out) == (90_000, 1)
@@ -259,7 +251,7 @@ def test_of_a_sealed_store_a_run_is_hastened_without_keys_and_nothing_is_ordered
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ring = KeyRing(OLD)
-    waiting, finished = filled(url, backing_off, ring), filled(url, over, ring)
+    waiting, finished = opened(url, backing_off, ring), opened(url, over, ring)
     assert printed("tasks", "retry", waiting, "--store", url) == f"{waiting}  due now\n"
     assert "sealed under the key 'old'" in refused("tasks", "retry", finished, "--store", url)
     assert len(opened(url, everything, ring)) == 2
@@ -270,7 +262,7 @@ def test_of_a_sealed_store_a_run_is_hastened_without_keys_and_nothing_is_ordered
 
 
 def test_what_is_not_there_can_not_be_retried(url: str) -> None:
-    filled(url, ready)
+    opened(url, ready)
     assert refused("tasks", "retry", "tsk_" + "a" * 32, "--store", url) == "perdure: Task not found"
     assert refused("tasks", "retry", "nonsense", "--store", url) == "perdure: Malformed task id"
 
@@ -307,7 +299,7 @@ def test_what_is_over_is_purged_once_somebody_has_agreed_and_leaves_tombstones(
 
 
 def test_a_tombstone_lives_as_long_as_is_said(url: str) -> None:
-    task_id = filled(url, over)
+    task_id = opened(url, over)
     printed("tasks", "purge", "--tool", "report", "--tombstone", "1ms", "--yes", "--store", url)
 
     async def forgotten(store: Store) -> None:
@@ -326,7 +318,7 @@ def test_a_tombstone_lives_as_long_as_is_said(url: str) -> None:
 
 
 def test_a_dry_run_says_in_json_what_it_would_do(url: str) -> None:
-    filled(url, over)
+    opened(url, over)
     found = json.loads(printed("tasks", "purge", "--tool", "report", "--dry-run", "--store", url, "--json"))
     assert found == {"purged": 0, "would_purge": 1}
 
@@ -345,5 +337,5 @@ def test_nobody_purges_by_saying_nothing(file: str, words: Sequence[str], said: 
 
 
 def test_one_task_is_asked_about_as_one(url: str) -> None:
-    filled(url, over)
+    opened(url, over)
     assert command(url, "purge", "--tool", "report").stderr.startswith("Delete 1 task for good?")

@@ -13,7 +13,7 @@ from perdure.domain.operating import Listed, Which
 from perdure.ops import keys, stores
 from perdure.store.base import Store
 
-__all__ = ["Refused", "ask", "listed_as", "named", "walk"]
+__all__ = ["Refused", "listed_as", "resolve_id", "walk", "with_store"]
 
 T = TypeVar("T")
 
@@ -25,8 +25,8 @@ class Refused(PerdureError):
     """What was asked for can't be done; one line says why."""
 
 
-def ask(store: str | Store, ask: Callable[[Store], Awaitable[T]], *, contents: bool = False) -> T:
-    """What `ask` makes of the store. Without `contents` its keys are not needed: what is sealed is not shown then.
+def with_store(store: str | Store, act: Callable[[Store], Awaitable[T]], *, contents: bool = False) -> T:
+    """What `act` makes of the store. Without `contents` its keys are not needed: what is sealed is not shown then.
 
     Raises:
         SystemExit: it can't be used, or what was asked for can't be done; one line says why.
@@ -38,7 +38,7 @@ def ask(store: str | Store, ask: Callable[[Store], Awaitable[T]], *, contents: b
         opened = _open(store, contents=contents) if isinstance(store, str) else store
         try:
             await opened.open()
-            return await ask(opened)
+            return await act(opened)
         finally:
             await opened.close()
 
@@ -65,7 +65,7 @@ async def walk(store: Store, which: Which) -> AsyncIterator[tuple[Listed, ...]]:
         after = part.next
 
 
-async def named(store: Store, text: str) -> str:
+async def resolve_id(store: Store, text: str) -> str:
     """The id that was typed, whole or as far as it tells one task from all others. Logs show that much of it.
 
     Raises:
@@ -83,13 +83,13 @@ async def listed_as(store: Store, text: str) -> Listed:
     """The task that was typed, as a list shows it.
 
     Raises:
-        MalformedTaskId, TaskNotFound, Refused: as `named`.
+        MalformedTaskId, TaskNotFound, Refused: as `resolve_id`.
     """
     return await _only(store, ids.beginning(text))
 
 
 async def _only(store: Store, prefix: str) -> Listed:
-    found = await store.named(prefix, 2)
+    found = await store.find_by_prefix(prefix, 2)
     if len(found) > 1:
         raise Refused(f"Several ids begin with {prefix}: say more of it")
     if not found:

@@ -16,7 +16,7 @@ from perdure.domain.model import NewTask, Status, Task
 from perdure.domain.operating import Hastened, Listed, Which
 from perdure.store.base import Store
 
-from .access import Refused, ask, listed_as, named, walk
+from .access import Refused, listed_as, resolve_id, walk, with_store
 from .plain import Plain
 
 __all__ = ["cancel_all", "cancel_named", "count", "purge", "retry"]
@@ -36,7 +36,7 @@ def count(store: str, which: Which) -> int:
     async def look(opened: Store) -> int:
         return sum([len(tasks) async for tasks in walk(opened, which)])
 
-    return ask(store, look)
+    return with_store(store, look)
 
 
 # -- cancelling --------------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def cancel_named(store: str, texts: Iterable[str]) -> list[Plain]:
     async def act(opened: Store) -> list[Plain]:
         return [await _tried(text, _cancel_named(opened, text)) for text in texts]
 
-    return ask(store, act)
+    return with_store(store, act)
 
 
 def cancel_all(store: str, which: Which) -> list[Plain]:
@@ -57,7 +57,7 @@ def cancel_all(store: str, which: Which) -> list[Plain]:
     async def act(opened: Store) -> list[Plain]:
         return [await _tried(each.id, _cancel(opened, each)) async for tasks in walk(opened, which) for each in tasks]
 
-    return ask(store, act)
+    return with_store(store, act)
 
 
 async def _tried(name: str, cancel: Awaitable[Plain]) -> Plain:
@@ -87,7 +87,7 @@ def _outcome(task: Task) -> str:
 
 
 def retry(store: str, text: str, *, max_attempts: int, timeout_ms: int | None) -> Plain:
-    """Make a run due that waits for a time; or order anew what is over, as a task of its own.
+    """Make a run due that waits for a time (the store's verb is `hasten`); or order anew what is over, as a new task.
 
     `max_attempts`, `timeout_ms`: of the new task. They belong to the run, which is gone with the end of the old one.
 
@@ -96,12 +96,12 @@ def retry(store: str, text: str, *, max_attempts: int, timeout_ms: int | None) -
     """
 
     async def hasten(opened: Store) -> tuple[str, Hastened]:
-        task_id = await named(opened, text)
+        task_id = await resolve_id(opened, text)
         return task_id, await opened.hasten(task_id)
 
-    task_id, done = ask(store, hasten)
+    task_id, done = with_store(store, hasten)
     if done is Hastened.OVER:
-        return ask(store, lambda opened: _anew(opened, task_id, max_attempts, timeout_ms), contents=True)
+        return with_store(store, lambda opened: _anew(opened, task_id, max_attempts, timeout_ms), contents=True)
     if done is not Hastened.DUE:
         raise SystemExit(f"perdure: {ids.abbreviated(task_id)} is left as it is: {_WHY_NOT[done]}")
     return {"task": task_id, "outcome": "due", "new": None}
@@ -126,7 +126,7 @@ async def _anew(store: Store, task_id: str, max_attempts: int, timeout_ms: int |
 
 
 def purge(store: str, which: Which, tombstone_ms: int) -> int:
-    """Delete the tasks that are meant, as far as they are over; how many."""
+    """Delete the tasks that are meant, as far as they are over (the store's verb is `discard`); how many."""
 
     async def act(opened: Store) -> int:
         purged = 0
@@ -136,4 +136,4 @@ def purge(store: str, which: Which, tombstone_ms: int) -> int:
                 purged += await opened.discard(batch, tombstone_ms=tombstone_ms)
         return purged
 
-    return ask(store, act)
+    return with_store(store, act)

@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 import click
 
 from perdure.domain.operating import Which
-from perdure.ops import options
+from perdure.ops import options, text
 
 from . import acting, filters, looking, words
 from .plain import Plain
-from .tables import printable
 
-__all__ = ["show", "tasks"]
+__all__ = ["echo", "tasks"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
@@ -35,12 +34,12 @@ def _on_a_store(command: CommandT) -> CommandT:
     return options.named_store(as_json(command))
 
 
-def show(found: Plain, say: Callable[[Plain], Iterable[str]] | None) -> None:
+def echo(found: Plain, say: Callable[[Plain], Iterable[str]] | None) -> None:
     """Print what was found: in words, or as JSON if `say` is None. Nothing that a terminal would obey gets there."""
     if say is None:
         click.echo(json.dumps(found, indent=2))
     else:
-        click.echo("\n".join(map(printable, say(found))))
+        click.echo("\n".join(map(text.cleaned, say(found))))
 
 
 @click.group()
@@ -60,7 +59,7 @@ def tasks() -> None:
 @_on_a_store
 def list_(store: str, as_json: bool, limit: int, **given: Any) -> None:
     """List tasks, the newest first, without their contents."""
-    show(looking.listing(store, filters.which(**given), limit), None if as_json else words.say_list)
+    echo(looking.listing(store, filters.which(**given), limit), None if as_json else words.say_list)
 
 
 @tasks.command("show")
@@ -70,14 +69,14 @@ def list_(store: str, as_json: bool, limit: int, **given: Any) -> None:
 def show_one(task_id: str, store: str, as_json: bool, with_contents: bool) -> None:
     """Show how far one task is: its run, its steps, its questions, what happened to it."""
     found = looking.show(store, task_id, with_contents=with_contents)
-    show(found, None if as_json else words.say_inspection)
+    echo(found, None if as_json else words.say_inspection)
 
 
 @tasks.command()
 @_on_a_store
 def stats(store: str, as_json: bool) -> None:
     """Count the tasks of each tool by status, and what waits there. Looks at all of them."""
-    show(looking.stats(store), None if as_json else words.say_stats)
+    echo(looking.stats(store), None if as_json else words.say_stats)
 
 
 @tasks.command()
@@ -117,7 +116,7 @@ def cancel(
         which = _meant(given, filters.UNFINISHED)
         _agreed(store, which, "Ask {} to stop?", yes=yes)
         done = acting.cancel_all(store, which)
-    show({"tasks": done}, None if as_json else words.say_cancelled)
+    echo({"tasks": done}, None if as_json else words.say_cancelled)
     if any(each["outcome"] in ("refused", "over") for each in done):
         context.exit(1)
 
@@ -127,7 +126,7 @@ def cancel(
 @click.option(
     "--max-attempts", type=click.IntRange(1), default=10, show_default=True, help="Deaths of workers until it fails."
 )
-@click.option("--timeout", callback=filters.span, metavar="SPAN", help="Bound of each run. None by default.")
+@click.option("--timeout", type=options.Duration(), help="Bound of each run. None by default.")
 @_on_a_store
 def retry(task_id: str, store: str, as_json: bool, max_attempts: int, timeout: int | None) -> None:
     """Do not wait any longer: make a run due that waits for a time, or order anew what is over.
@@ -137,7 +136,7 @@ def retry(task_id: str, store: str, as_json: bool, max_attempts: int, timeout: i
     sealed.
     """
     done = acting.retry(store, task_id, max_attempts=max_attempts, timeout_ms=timeout)
-    show(done, None if as_json else words.say_retried)
+    echo(done, None if as_json else words.say_retried)
 
 
 @tasks.command()
@@ -145,8 +144,7 @@ def retry(task_id: str, store: str, as_json: bool, max_attempts: int, timeout: i
 @click.option("--dry-run", is_flag=True, help="Change nothing; say how many there are.")
 @click.option(
     "--tombstone",
-    callback=filters.span,
-    metavar="SPAN",
+    type=options.Duration(),
     default="1d",
     show_default=True,
     help="How long their owners hear that they expired, rather than that there is no such task.",
@@ -157,11 +155,11 @@ def purge(store: str, as_json: bool, dry_run: bool, tombstone: int, yes: bool, *
     """Delete tasks that are over, whatever their ttl. Their results are gone for their clients too."""
     which = _meant(given, filters.FINISHED)
     if dry_run:
-        show({"purged": 0, "would_purge": acting.count(store, which)}, None if as_json else words.say_purged)
+        echo({"purged": 0, "would_purge": acting.count(store, which)}, None if as_json else words.say_purged)
         return
     _agreed(store, which, "Delete {} for good?", yes=yes)
     purged = acting.purge(store, which, tombstone)
-    show({"purged": purged}, None if as_json else words.say_purged)
+    echo({"purged": purged}, None if as_json else words.say_purged)
 
 
 def _nothing_else(given: dict[str, Any]) -> None:

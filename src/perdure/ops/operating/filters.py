@@ -7,12 +7,11 @@ from typing import Final, TypeVar
 
 import click
 
-from perdure.domain.errors import InvalidDuration
 from perdure.domain.model import Status
 from perdure.domain.operating import Which
-from perdure.domain.policy import milliseconds
+from perdure.ops.options import Duration
 
-__all__ = ["FINISHED", "UNFINISHED", "Statuses", "filtered", "span", "which"]
+__all__ = ["FINISHED", "UNFINISHED", "Statuses", "filtered", "which"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
@@ -25,18 +24,6 @@ _GROUPS: Final[dict[str, Statuses]] = {
     "finished": FINISHED,
     **{status.value: frozenset({status}) for status in Status},
 }
-
-
-def span(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """What an option says as a span of time, in milliseconds.
-
-    Raises:
-        BadParameter: it is none.
-    """
-    try:
-        return None if value is None else milliseconds(value, what="span")
-    except InvalidDuration as error:
-        raise click.BadParameter(str(error), context, option) from None
 
 
 def filtered(command: CommandT) -> CommandT:
@@ -52,12 +39,11 @@ def filtered(command: CommandT) -> CommandT:
         click.option("--tool", metavar="NAME", help="Of this tool, whatever its version."),
         click.option("--tenant", metavar="NAME", help="Of this tenant."),
         click.option("--principal", metavar="NAME", help="Of this principal."),
-        click.option("--older", callback=span, metavar="SPAN", help="Created at least so long ago: 90s, 15m, 2h, 7d."),
-        click.option("--newer", callback=span, metavar="SPAN", help="Created less long ago than that."),
+        click.option("--older", type=Duration(), help="Created at least so long ago: 90s, 15m, 2h, 7d."),
+        click.option("--newer", type=Duration(), help="Created less long ago than that."),
         click.option(
             "--unchanged",
-            callback=span,
-            metavar="SPAN",
+            type=Duration(),
             help="Its client has seen no change for so long; if it is over, for so long.",
         ),
     ]

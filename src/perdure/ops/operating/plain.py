@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
-from perdure.domain import policy
+from perdure.domain import policy, verdicts
 from perdure.domain.journal import Entry, Verb, in_order
 from perdure.domain.lifecycle import INTERNAL_ERROR
 from perdure.domain.model import Failure, InputRequest, InputState, Owner, Session, Status, Task
@@ -21,21 +20,6 @@ Plain = dict[str, Any]
 """What JSON can say."""
 Sessions = Sequence[tuple[Session, bool]]
 """As `Store.sessions` gives them: each with whether its lease has lapsed."""
-
-_OURS: Final = re.compile(
-    r"Internal error"
-    r"|The task expired: its ttl ran out before it finished"
-    r"|The worker that ran the task died or went silent \d+ times; giving up"
-    r"|The tool's code does not agree with the task's journal: at place .+"
-    r"|The input key .+ was already used by this task for a different question\..+"
-    r"|The journal of a task has at most \d+ entries \(entries\), and this one is full"
-    r"|The value can't be stored as JSON: \w+"
-    r"|The tool came to .+ in an asyncio task of its own\..+"
-    r"|The step .+ uses \w+: a step is replayed as a whole, so no durable verb can be in it",
-    re.DOTALL,
-)
-"""What Perdure itself says of a task that it fails. A tool may fail one with the same code, so the code does not tell.
-What these name besides is names of the tool's code, which its journal shows as well."""
 
 
 def worker(session: Session, lapsed: bool) -> Plain:
@@ -123,7 +107,7 @@ def _error(error: Failure) -> Plain:
     """Why a task failed: in words only if they are ours, since what a tool says is between it and its client."""
     if error.code == SEALED:
         return {"code": None, "message": None}
-    ours = error.code == INTERNAL_ERROR and error.data is None and _OURS.fullmatch(error.message)
+    ours = error.code == INTERNAL_ERROR and error.data is None and verdicts.is_ours(error.message)
     return {"code": error.code, "message": error.message if ours else None}
 
 
