@@ -49,7 +49,7 @@ format: $(VENV)/.dev ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-conformance: $(VENV)/.dev ## the official MCP conformance suite, on examples/conformance_server.py and on our client
+conformance: $(VENV)/.dev ## the official MCP conformance suite, on examples/conformance_server.py, through the gateway, and on our client
 	$(BIN)/python -m tests.conformance.run $(ARGS)
 
 docs: $(VENV)/.dev ## the documentation, strictly, into build/site

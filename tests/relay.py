@@ -40,6 +40,12 @@ class Relay:
         self._flowing.clear()
         self._flowing = self._open()
 
+    def cut(self) -> None:
+        """Cut all connections off that there are. New ones are served."""
+        for pump in self._pumps:
+            pump.cancel()
+        self._pumps.clear()
+
     def hold(self) -> None:
         """Keep back what the server says from now on."""
         self._answering.clear()

@@ -18,6 +18,8 @@ SRC = Path(perdure.__file__).parent
 MAX_LINES = 450
 FOR_JSONSCHEMA = {"rfc3339_validator", "rfc3986_validator"}
 """Dependencies that only jsonschema imports, once it finds them."""
+IMPORTED_AS = {"pyjwt": "jwt"}
+"""Distributions whose package has another name."""
 SUITE = SRC / "testing" / "stores"
 """The conformance suite for stores, which alone may need pytest (`perdure[testing]`)."""
 POSTGRES = SRC / "store" / "postgres"
@@ -62,7 +64,8 @@ def test_no_room_imports_the_public_surface_which_is_made_of_the_rooms(path: Pat
 def test_the_dependencies_are_what_is_imported() -> None:
     project = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text())["project"]
     declared = {re.sub(r"[<>=\[ ].*", "", each).replace("-", "_") for each in project["dependencies"]}
-    assert packages(path for path in modules() if path.parent not in (SUITE, POSTGRES)) == declared - FOR_JSONSCHEMA
+    named = {IMPORTED_AS.get(each, each) for each in declared - FOR_JSONSCHEMA}
+    assert packages(path for path in modules() if path.parent not in (SUITE, POSTGRES)) == named
 
 
 def test_the_suite_for_stores_is_what_the_extra_is_for() -> None:

@@ -52,8 +52,25 @@ STOP_TIMEOUT = 15.0
 @contextlib.contextmanager
 def serving(script: str, *arguments: str) -> Generator[str]:
     """Run an example server on a free port of the loopback interface; the value is its URL."""
+    with _running(sys.executable, str(ROOT / "examples" / script), *arguments) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def fronted(url: str, folder: Path) -> Generator[str]:
+    """Run `perdure gateway` before the server at `url`, exposing its names as they are; the value is its own URL."""
+    config = folder / "gateway.toml"
+    store = f"sqlite:///{folder / 'routes.db'}"
+    config.write_text(f'[gateway]\nstore = "{store}"\n\n[backends.fixture]\nurl = "{url}"\nprefix = ""\n')
+    with _running(str(Path(sys.executable).with_name("perdure")), "gateway", str(config)) as front:
+        yield front
+
+
+@contextlib.contextmanager
+def _running(*program: str) -> Generator[str]:
+    """Run a program that serves on the port that it is told; the value is its URL."""
     port = _free_port()
-    command = [sys.executable, str(ROOT / "examples" / script), "--port", str(port), *arguments]
+    command = [*program, "--port", str(port)]
     with (RESULTS / "server.log").open("ab") as log:
         server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -116,7 +133,8 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 def run_all(suite: Suite) -> bool:
     """The core suite of both eras and the tasks scenarios, on the fixture server with a fresh store.
 
-    The handshake era once more beside the adapter for its tasks, which is off unless asked for.
+    The present era once more through a gateway, which has to come to the same; the handshake era once more beside the
+    adapter for its tasks, which is off unless asked for.
     """
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         store = ("--store", f"sqlite:///{Path(folder) / 'tasks.db'}")
@@ -126,10 +144,14 @@ def run_all(suite: Suite) -> bool:
             suite.run_core(url, RESULTS / "core")
             suite.run_core(url, RESULTS / "handshake", HANDSHAKE_VERSION)
             suite.run_tasks(url, RESULTS / "tasks")
+            with fronted(url, Path(folder)) as front:
+                suite.run_core(front, RESULTS / "gateway-core")
+                suite.run_tasks(front, RESULTS / "gateway-tasks")
         with serving("conformance_server.py", *store, "--legacy") as url:
             suite.run_core(url, RESULTS / "legacy", HANDSHAKE_VERSION)
     run_clients(suite, sys.executable, EXTENDED, sdk_client())
     servers = {"core": CORE, "handshake": HANDSHAKE, "legacy": HANDSHAKE, "tasks": TASKS}
+    servers |= {"gateway-core": CORE, "gateway-tasks": TASKS}
     return report_all(servers | CLIENT_REPORTS)
 
 

@@ -29,9 +29,10 @@ _CALLING = {
     name: f".calling.commands:{name}"
     for name in ("answer", "call", "cancel", "completion", "forget", "ls", "resume", "tools", "watch")
 }
+_LATER = {**_CALLING, "gateway": ".gateway:gateway"}
 
 
-@click.group(cls=Lazily, later=_CALLING, within=__package__, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Lazily, later=_LATER, within=__package__, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("perdure"), message=f"perdure %(version)s (tasks extension {EXTENSION_VERSION})")
 def main() -> None:
     """Durable MCP Tasks: tool calls that survive crashes, deploys and days of waiting for a person."""

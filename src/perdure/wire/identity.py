@@ -30,7 +30,7 @@ from perdure.store.codec import is_plain
 from .models import RequestContext
 from .refusals import Seldom
 
-__all__ = ["ANONYMOUS", "LOCAL", "Identify", "by_token", "checked", "is_one_of_many"]
+__all__ = ["ANONYMOUS", "LOCAL", "Identify", "by_token", "checked", "is_one_of_many", "of_token"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,13 +67,22 @@ def by_token(tenant_claim: str | None = None) -> Identify:
 
     def identify(ctx: RequestContext) -> Owner:
         token = get_access_token()
-        if token is None:
-            return LOCAL if ctx.request is None else ANONYMOUS
-        claims = token.claims or {}
-        tenant = _tenant(claims[tenant_claim]) if tenant_claim is not None and tenant_claim in claims else _NAMELESS
-        return Owner(tenant, _principal(token))
+        return LOCAL if token is None and ctx.request is None else of_token(token, tenant_claim)
 
     return identify
+
+
+def of_token(token: AccessToken | None, tenant_claim: str | None = None) -> Owner:
+    """Whose request it is that came over HTTP with this verified token; None: nobody was asked.
+
+    Raises:
+        MCPError: -32600, the token names nobody, as `by_token` has it.
+    """
+    if token is None:
+        return ANONYMOUS
+    claims = token.claims or {}
+    tenant = _tenant(claims[tenant_claim]) if tenant_claim is not None and tenant_claim in claims else _NAMELESS
+    return Owner(tenant, _principal(token))
 
 
 def _principal(token: AccessToken) -> str:

@@ -1,0 +1,227 @@
+"""The gateway over HTTP: one POST in, judged, and one response out, whoever answers it.
+
+A request is served inside a group of its own, beside whoever looks whether the client is still there. When the client
+hangs up, everything in that group ends, and with it the request to the backend; what was accepted there goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final, cast
+
+import anyio
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.streamable_http import check_accept_headers
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+from starlette.requests import Request as HTTPRequest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from perdure.domain.errors import PerdureError
+from perdure.domain.model import JSONObject
+from perdure.domain.names import DISCOVER
+from perdure.wire.identity import of_token
+
+from . import envelope
+from .answers import failure, method_not_found, success
+from .asking import Asking
+from .backends import Asker, Backend
+from .catalog import Catalog
+from .envelope import Notification, Refused, Request
+from .faults import Fault
+from .forwarding import Forwarding
+from .inflight import Caller, InFlight, Pending
+from .listening import LISTEN, Listening
+from .metrics import Metrics, exposition
+from .naming import FORWARDED, Naming
+from .relay import Outlet, Stalled
+from .routing import Routing
+from .shelf import KINDS
+from .tasks import METHODS, Tasks
+from .watching import watch
+
+__all__ = ["Gateway"]
+
+logger = logging.getLogger(__name__)
+
+_CANCELLED: Final = "notifications/cancelled"
+
+_KNOWN: Final = frozenset({*METHODS, *KINDS, *FORWARDED, DISCOVER, LISTEN})
+
+Handler = Callable[[Request, Asker, Outlet, Pending], Awaitable[None]]
+
+
+class Gateway:
+    """The ASGI application at the one address. Enter `running` before it is called."""
+
+    def __init__(
+        self,
+        backends: list[Backend],
+        catalog: Catalog,
+        routing: Routing,
+        *,
+        security: TransportSecuritySettings | None = None,
+        tenant_claim: str | None = None,
+        retention: float = 86_400.0,
+        subscriptions: int = 1_000,
+        subscribed_tasks: int = 1_000,
+    ) -> None:
+        self.backends = {backend.name: backend for backend in backends}
+        self.catalog = catalog
+        self.routing = routing
+        self.in_flight = InFlight()
+        self.metrics = Metrics(_KNOWN)
+        self._security = TransportSecurityMiddleware(security)
+        self._tenant_claim = tenant_claim
+        self._retention = retention
+        self.listening = Listening(routing, self.backends, catalog, most=subscriptions, tasks=subscribed_tasks)
+        self._tasks = Tasks(routing, self.backends)
+        self._handlers: dict[str, Handler] = {}
+
+    @asynccontextmanager
+    async def reaching(self) -> AsyncGenerator[None]:
+        """For as long as the backends may be asked, without serving anybody."""
+        async with AsyncExitStack() as stack:
+            for backend in self.backends.values():
+                await stack.enter_async_context(backend.upstream)
+            yield
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """For as long as requests are served."""
+        async with self.reaching(), anyio.create_task_group() as group:
+            naming = Naming(self.catalog, Forwarding(self.routing, group))
+            self._handlers = {
+                **dict.fromkeys(METHODS, self._serve_task),
+                **dict.fromkeys(KINDS, self._serve_list),
+                **naming.handlers,
+                DISCOVER: self._discover,
+                LISTEN: self.listening.serve,
+            }
+            for backend in self.backends.values():
+                group.start_soon(backend.health.run)
+                group.start_soon(watch, backend, self.catalog, self.routing)
+            group.start_soon(self.routing.janitor(Asking(self.backends), self._retention).keep_house)
+            try:
+                yield
+            finally:
+                self._handlers = {}
+                group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    for backend in self.backends.values():
+                        await backend.passing.aclose()
+
+    def exposition(self) -> str:
+        """What is counted, as Prometheus reads it."""
+        return exposition(self.metrics, self.backends.values(), len(self.in_flight), len(self.listening))
+
+    def end_subscriptions(self) -> None:
+        """Have all streams that are listened to end, and say so. On the event loop only."""
+        self.listening.end()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One HTTP request."""
+        http = HTTPRequest(scope, receive)
+        refusal = await self._security.validate_request(http, is_post=http.method == "POST") or _refusal(http)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        body = await http.body()
+        async with anyio.create_task_group() as group:
+            outlet = Outlet(send, group)
+            await self._receive(http, body, outlet, receive)
+            outlet.over = True
+            group.cancel_scope.cancel()
+
+    async def _receive(self, http: HTTPRequest, body: bytes, outlet: Outlet, receive: Receive) -> None:
+        try:
+            said = envelope.read(http.headers.items(), body)
+        except Refused as refused:
+            await outlet.answer(failure(refused.id, refused.error))
+            return
+        try:
+            asker = self._asker()
+        except MCPError as error:
+            await outlet.answer(failure(getattr(said, "id", None), error))
+            return
+        caller = Caller(asker.owner, http.client.host if http.client else "")
+        if isinstance(said, Notification):
+            if said.method == _CANCELLED:
+                self.in_flight.cancel(caller, said.params.get("requestId"))
+            await outlet.acknowledge()
+            return
+        if said.method == LISTEN and not check_accept_headers(http)[1]:
+            await outlet.refuse(406)
+            return
+        began = anyio.current_time()
+        with anyio.CancelScope() as scope, self.in_flight.entered(caller, said.id, scope) as pending:
+            async with anyio.create_task_group() as group:
+                group.start_soon(_watch, receive, scope)
+                await self._serve(said, asker, outlet, pending)
+                group.cancel_scope.cancel()
+        self.metrics.note(pending.backend, said.method, _outcome(outlet.said), anyio.current_time() - began)
+        if pending.told and not outlet.over:
+            error = MCPError(CONNECTION_CLOSED, "Request cancelled", {"gateway": True})
+            await outlet.answer(failure(said.id, error))
+
+    def _asker(self) -> Asker:
+        token = get_access_token()
+        return Asker(of_token(token, self._tenant_claim), token)
+
+    async def _serve(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
+        try:
+            handler = self._handlers.get(request.method)
+            if handler is None:
+                raise method_not_found(request.method)
+            await handler(request, asker, outlet, pending)
+        except (MCPError, PerdureError) as error:
+            if isinstance(error, PerdureError) and not isinstance(error, Fault):
+                logger.debug("%s: %s", request.method, error)
+            await outlet.answer(failure(request.id, error))
+        except Stalled:  # there is nobody to tell; a response that has no end is cut off by whoever serves us
+            logger.warning("a client has not read its response in time: it is cut off")
+        except Exception:  # the boundary of a request: whatever went wrong is no matter for others
+            logger.exception("a request failed inside the gateway")
+            error = MCPError(INTERNAL_ERROR, "Internal error", {"gateway": True})
+            await outlet.answer(failure(request.id, error))
+
+    async def _serve_task(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
+        await outlet.answer(await self._tasks.serve(request, asker, pending))
+
+    async def _serve_list(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
+        envelope.validate(request)
+        kind = KINDS[request.method]
+        cursor = cast("str | None", request.params.get("cursor"))
+        await outlet.answer(success(request.id, await self.catalog.page(kind, cursor, asker)))
+
+    async def _discover(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
+        envelope.validate(request)
+        await outlet.answer(success(request.id, await self.catalog.discover(asker)))
+
+
+def _outcome(said: JSONObject | None) -> str:
+    """What became of a request, for whoever counts."""
+    if said is None:
+        return "gone"
+    error = said.get("error")
+    if not isinstance(error, dict):
+        return "ok"
+    data = error.get("data")
+    return "gateway" if isinstance(data, dict) and data.get("gateway") is True else "error"
+
+
+def _refusal(http: HTTPRequest) -> Response | None:
+    if http.method != "POST":
+        return Response(status_code=405, headers={"Allow": "POST"})
+    has_json, has_sse = check_accept_headers(http)
+    return None if has_json and has_sse else Response(status_code=406)
+
+
+async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive()).get("type") != "http.disconnect":
+        pass
+    scope.cancel()

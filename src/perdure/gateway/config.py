@@ -1,0 +1,255 @@
+"""The file that a gateway is started with: TOML to frozen values, and everything that is wrong with it at once.
+
+    [gateway]
+    name = "front"
+    store = "postgresql://…"
+
+    [backends.files]
+    url = "http://10.0.0.5:8000/mcp"
+    prefix = "files_"
+
+Every error names its place and says what to write. A key that nobody knows is an error: it is a typing mistake, and
+what it should have set would be silently something else. Times are durations as elsewhere ("500ms", "30s", "15m"), or
+seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+from perdure.domain.errors import ConfigurationError
+from perdure.domain.limits import MAX_TENANT
+from perdure.domain.routing import MAX_BACKEND
+
+from .backends import Naming
+from .config_identity import ExchangeConfig, ForwardConfig, SignedConfig, identity
+from .config_tables import Table
+
+__all__ = ["AuthConfig", "BackendConfig", "GatewayConfig", "Timeouts", "load", "parse"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_MEBIBYTE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds.
+
+    `connect`: until there is a connection. `request`: of a whole request. `read`: without a byte of a response.
+    `idle`: without a byte of a stream. `queue`: that a request waits for its turn.
+    """
+
+    connect: float = 5.0
+    request: float = 300.0
+    read: float = 60.0
+    idle: float = 300.0
+    queue: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class BackendConfig:
+    """One backend, by its name. `identity`: how it is told who asks; None: it is told nothing."""
+
+    name: str
+    url: str
+    tools: Naming
+    prompts: Naming
+    addresses: tuple[str, ...] = ()
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    concurrency: int = 100
+    queue: int = 1_000
+    streams: int = 1_000
+    response_body: int = 16 * _MEBIBYTE
+    proxy: str | None = None
+    identity: SignedConfig | ExchangeConfig | ForwardConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuthConfig:
+    """How clients are authenticated. `verifier`: MODULE:ATTRIBUTE of a `TokenVerifier`, or of what makes one."""
+
+    verifier: str
+    issuer: str
+    resource: str
+    scopes: tuple[str, ...] = ()
+    tenant_claim: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """All of it.
+
+    `metrics`: whether GET /metrics is answered. `retention`: seconds that a route is kept once its task's time is over.
+    """
+
+    name: str
+    version: str
+    store: str
+    backends: tuple[BackendConfig, ...]
+    auth: AuthConfig | None = None
+    metrics: bool = False
+    page: int = 500
+    request_body: int = 4 * _MEBIBYTE
+    subscriptions: int = 1_000
+    subscribed_tasks: int = 1_000
+    retention: float = 86_400.0
+
+
+def load(path: Path) -> GatewayConfig:
+    """What the file says.
+
+    Raises:
+        ConfigurationError: it can't be read, or something in it is wrong; each mistake has a line.
+    """
+    try:
+        return parse(path.read_text("utf-8"), str(path))
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(f"{path} can't be read: {error}") from None
+
+
+def parse(text: str, where: str = "the configuration") -> GatewayConfig:
+    """The same of a text.
+
+    Raises:
+        ConfigurationError: as `load`.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{where} is no TOML: {error}") from None
+    errors: list[str] = []
+    top = Table(document, "", errors)
+    found = _gateway(top)
+    if errors:
+        raise ConfigurationError("\n".join([f"{where} can't be used:", *(f"  {error}" for error in errors)]))
+    return found
+
+
+def _gateway(top: Table) -> GatewayConfig:
+    gateway, limits, routes = top.table("gateway"), top.table("limits"), top.table("routes")
+    auth = _auth(top.table("auth")) if top.has("auth") else None
+    found = GatewayConfig(
+        name=gateway.text("name", "perdure-gateway"),
+        version=gateway.text("version", "1"),
+        store=gateway.text("store"),
+        metrics=gateway.flag("metrics"),
+        page=gateway.count("page", 500),
+        backends=_backends(top),
+        auth=auth,
+        request_body=limits.count("request_body", 4 * _MEBIBYTE),
+        subscriptions=limits.count("subscriptions", 1_000),
+        subscribed_tasks=limits.count("subscribed_tasks", 1_000),
+        retention=routes.seconds("retention", 86_400.0),
+    )
+    for table in (gateway, limits, routes, top):
+        table.end()
+    return found
+
+
+def _auth(table: Table) -> AuthConfig:
+    found = AuthConfig(
+        verifier=table.text("verifier"),
+        issuer=table.text("issuer"),
+        resource=table.text("resource"),
+        scopes=table.texts("scopes"),
+        tenant_claim=table.maybe("tenant_claim"),
+    )
+    module, _, name = found.verifier.partition(":")
+    if found.verifier and not (name.isidentifier() and module.replace(".", "_").isidentifier()):
+        table.wrong("verifier", "write MODULE:ATTRIBUTE, for example company.auth:verifier")
+    for key, url in (("issuer", found.issuer), ("resource", found.resource)):
+        if url and not url.startswith(("https://", "http://")):
+            table.wrong(key, "write a URL that begins with https://")
+    table.end()
+    return found
+
+
+def _backends(top: Table) -> tuple[BackendConfig, ...]:
+    given = top.take("backends")
+    if not isinstance(given, dict) or not given:
+        top.wrong("backends", "there is none: write [backends.NAME] with its url")
+        return ()
+    all_of_them = Table(cast("dict[str, Any]", given), "backends.", top.errors)
+    found: list[BackendConfig] = []
+    for name in cast("dict[str, Any]", given):
+        if _NAME.fullmatch(name) is None or len(name) > min(MAX_BACKEND, MAX_TENANT):
+            all_of_them.wrong(name, "a name has letters, digits, '-', '_' and '.', and is not long")
+        found.append(_backend(name, all_of_them.table(name)))
+    _check_prefixes(found, all_of_them)
+    return tuple(found)
+
+
+def _backend(name: str, table: Table) -> BackendConfig:
+    prefix = table.take("prefix")
+    if prefix is None:
+        prefix = f"{name}_"
+    elif not isinstance(prefix, str):
+        table.wrong("prefix", "write a text, which may be empty")
+        prefix = ""
+    timeouts = _timeouts(table.table("timeouts"))
+    found = BackendConfig(
+        name=name,
+        url=table.text("url"),
+        tools=_naming(table, "tools", prefix),
+        prompts=_naming(table, "prompts", prefix),
+        addresses=table.texts("addresses"),
+        timeouts=timeouts,
+        concurrency=table.count("concurrency", 100),
+        queue=table.count("queue", 1_000),
+        streams=table.count("streams", 1_000),
+        response_body=table.count("response_body", 16 * _MEBIBYTE),
+        proxy=table.maybe("proxy"),
+        identity=identity(table.table("identity")),
+    )
+    if found.url and not found.url.startswith(("https://", "http://")):
+        table.wrong("url", "write a URL that begins with https:// or http://")
+    table.end()
+    return found
+
+
+def _timeouts(table: Table) -> Timeouts:
+    default = Timeouts()
+    found = Timeouts(
+        connect=table.seconds("connect", default.connect),
+        request=table.seconds("request", default.request),
+        read=table.seconds("read", default.read),
+        idle=table.seconds("idle", default.idle),
+        queue=table.seconds("queue", default.queue),
+    )
+    table.end()
+    return found
+
+
+def _naming(table: Table, key: str, prefix: str) -> Naming:
+    if not table.has(key):
+        return Naming(prefix)
+    given = table.table(key).rest()
+    if not all(isinstance(name, str) and name and ours for ours, name in given.items()):
+        table.wrong(key, "write EXPOSED = 'NAME THERE' for each")
+        return Naming(prefix)
+    names = [*given.values()]
+    for name in {name for name in names if names.count(name) > 1}:
+        table.wrong(key, f"{name!r} is exposed under two names")
+    return Naming(mapped=cast("dict[str, str]", given))
+
+
+def _check_prefixes(found: list[BackendConfig], table: Table) -> None:
+    """That what the file itself says leaves no name to two backends."""
+    for kind in ("tools", "prompts"):
+        seen: dict[str, str] = {}
+        for backend in found:
+            naming: Naming = getattr(backend, kind)
+            claims = [f"the prefix {naming.prefix!r}"] if naming.mapped is None and naming.prefix else []
+            claims += [f"the name {ours!r}" for ours in naming.mapped or ()]
+            for claim in claims:
+                if (other := seen.setdefault(claim, backend.name)) != backend.name:
+                    table.wrong(f"{backend.name}.{kind}", f"{claim} is that of {other} already")
+    addresses: dict[str, str] = {}
+    for backend in found:
+        for address in backend.addresses:
+            if (other := addresses.setdefault(address, backend.name)) != backend.name:
+                table.wrong(f"{backend.name}.addresses", f"{address!r} is that of {other} already")

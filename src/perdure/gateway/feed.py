@@ -1,0 +1,313 @@
+"""What one backend has to say on one client's stream, for as long as that takes.
+
+It listens there. When the stream breaks off, or the backend can't listen to tasks, it asks for each task by `tasks/get`
+as often as the backend wants that, and listens again after a while, each time a longer one. So the loss of one backend
+is a loss of promptness, and nothing that other backends have to say waits for it. What came meanwhile of the core's
+kinds is lost: after such a gap each of them is said to have changed, which makes clients look.
+
+Snapshots come from streams, from polls, and from streams again. What is older than what was passed on last is left out,
+and so is what says the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, cast
+
+import anyio
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp_types.version import LATEST_MODERN_VERSION
+
+from perdure.domain.model import JSONObject
+from perdure.domain.routing import Route
+
+from .backends import Asker, Backend
+from .faults import BackendBroken, BackendTimeout, Fault
+from .rawjson import encode
+from .routing import STATUSES, TERMINAL, Routing
+from .shelf import PROMPTS, RESOURCES, TEMPLATES, TOOLS
+
+__all__ = ["ACKNOWLEDGED", "KINDS_OF", "LISTEN", "TASKS", "Feed", "Said"]
+
+logger = logging.getLogger(__name__)
+
+LISTEN: Final = "subscriptions/listen"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+TASKS: Final = "notifications/tasks"
+
+_ACK_WITHIN: Final = 10.0
+"""Seconds that a backend has to acknowledge."""
+_GET_WITHIN: Final = 30.0
+_FIRST: Final = 1.0
+_LONGEST: Final = 30.0
+"""Seconds between two tries to listen."""
+_STEADY: Final = 10.0
+"""Seconds of a stream after which the next pause is a short one again."""
+_POLL: Final = 1.0
+_OFTENEST: Final = 0.1
+_SELDOM: Final = 60.0
+_FLAGS: Final[Mapping[str, str]] = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
+}
+KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "notifications/tools/list_changed": (TOOLS,),
+    "notifications/prompts/list_changed": (PROMPTS,),
+    "notifications/resources/list_changed": (RESOURCES, TEMPLATES),
+}
+"""The lists that are others once a backend has said this."""
+_UPDATED: Final = "notifications/resources/updated"
+_URIS: Final = "resourceSubscriptions"
+_NEVER: Final = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY})
+"""What a backend answers that has no such streams."""
+
+Said = Callable[[JSONObject, Route | None], Awaitable[None]]
+"""Where notifications go, with the route of the task that they are about."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """One task that is not over yet. `seen`: when it last changed, as its last snapshot has it; `body`: a digest."""
+
+    route: Route
+    seen: datetime | None = None
+    body: int | None = None
+    due: float = 0.0
+    every: float = _POLL
+
+
+@dataclass(eq=False, slots=True)
+class Feed:
+    """One backend's part: either `tasks`, by the backend's ids, or `core`, what is asked of the core's kinds.
+
+    Not both in one, since a backend may be able to listen to the one and not to the other.
+
+    `acknowledged` is set once it is known what the backend takes part in; nothing is said before `released`.
+    """
+
+    backend: Backend
+    asker: Asker
+    meta: JSONObject
+    routing: Routing
+    tasks: Mapping[str, Route]
+    core: JSONObject
+    say: Said
+    changed: Callable[[str], None]
+    acknowledged: anyio.Event = field(default_factory=anyio.Event)
+    released: anyio.Event = field(default_factory=anyio.Event)
+    honored: JSONObject = field(default_factory=dict[str, Any])
+    _open: dict[str, _Task] = field(default_factory=dict[str, _Task])
+    _pause: float = _FIRST
+    _can_listen: bool = True
+    _gap: bool = False
+
+    def __post_init__(self) -> None:
+        self._open = {theirs: _Task(route) for theirs, route in self.tasks.items()}
+
+    @property
+    def accepted(self) -> frozenset[str]:
+        """The gateway's ids of the tasks that are not found to be gone."""
+        return frozenset(task.route.id for task in self._open.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to come."""
+        return not (self._open or self.core)
+
+    async def run(self) -> None:
+        """Say all there is to say, and end with it.
+
+        Raises:
+            Exception: what `say` raises.
+        """
+        while not self.is_over:
+            began = anyio.current_time()
+            try:
+                if self._can_listen:
+                    await self._listen()
+            except Fault as fault:
+                logger.info("a stream of the backend %s broke off: %s", self.backend.name, fault)
+            await self._begin()
+            if self.is_over:
+                return
+            self._gap = True
+            lasted = anyio.current_time() - began
+            self._pause = _FIRST if lasted > _STEADY else self._pause
+            pause = self._pause * random.uniform(0.5, 1) if self._can_listen else float("inf")  # noqa: S311 - no secret
+            self._pause = min(_LONGEST, self._pause * 2)
+            await self._poll_for(pause)
+
+    async def _begin(self) -> None:
+        """Whatever happens, it is known from now on what can be taken part in; the core's kinds are hoped for."""
+        if not self.acknowledged.is_set():
+            self.honored = self.core
+            self.acknowledged.set()
+        await self.released.wait()
+
+    # Listening -------------------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        asked: JSONObject = dict(self.core)
+        if self._open:
+            asked["taskIds"] = [*self._open]
+        params: JSONObject = {"notifications": asked, "_meta": self.meta}
+        message: JSONObject = {"jsonrpc": "2.0", "id": "gateway-listen", "method": LISTEN, "params": params}
+        headers = {"mcp-protocol-version": LATEST_MODERN_VERSION, "mcp-method": LISTEN}
+        with anyio.CancelScope(deadline=anyio.current_time() + _ACK_WITHIN) as scope:
+            headers |= await self.backend.passing.headers(self.asker.owner, self.asker.token)
+            stream = self.backend.upstream.stream(message, headers, deadline=float("inf"), lane=self.asker.owner)
+            async with stream as exchange:
+                if not exchange.is_stream:
+                    self._judge(cast("JSONObject", await exchange.body()))
+                    return
+                async with aclosing(exchange.events()) as events:
+                    first: JSONObject = await anext(events, cast("JSONObject", {}))
+                    if not await self._acknowledge(first):
+                        return
+                    scope.deadline = float("inf")
+                    await self._begin()
+                    await self._say_that_all_changed()
+                    async for each in events:
+                        if "method" in each:
+                            await self._heard(each)
+                        if self.is_over:
+                            return
+            return
+        raise BackendTimeout(self.backend.name, begun=False, counts=False)
+
+    def _judge(self, response: JSONObject) -> None:
+        """Why there is no stream, or not any more: an error may say that there never will be one."""
+        error = response.get("error")
+        if isinstance(error, dict) and error.get("code") in _NEVER:
+            self._can_listen = False
+            self.core = {}
+
+    async def _acknowledge(self, first: JSONObject) -> bool:
+        """Learn what the backend takes part in. False: there is nothing to listen to."""
+        if "method" not in first:
+            self._judge(first)
+            return False
+        params = cast("JSONObject", first.get("params") or {})
+        honored = params.get("notifications")
+        if first.get("method") != ACKNOWLEDGED or not isinstance(honored, dict):
+            raise BackendBroken(self.backend.name, "its stream does not begin with an acknowledgement")
+        accepted = honored.get("taskIds")
+        known = {each for each in accepted if isinstance(each, str)} if isinstance(accepted, list) else set[str]()
+        left_out = [theirs for theirs in self._open if theirs not in known]
+        for theirs in left_out:
+            await self._look(theirs)
+        self._can_listen = not any(theirs in self._open for theirs in left_out)
+        if not self.acknowledged.is_set():
+            self.core = self.honored = {name: honored[name] for name in self.core if name in honored}
+            self.acknowledged.set()
+        return self._can_listen and not self.is_over
+
+    async def _look(self, theirs: str) -> None:
+        """Whether a task that was not accepted is there at all: not every backend can listen to tasks."""
+        if await self._get(theirs) is None:
+            self._open.pop(theirs, None)
+
+    async def _heard(self, message: JSONObject) -> None:
+        method, params = message["method"], cast("JSONObject", message.get("params") or {})
+        if method == TASKS:
+            theirs = params.get("taskId")
+            if isinstance(theirs, str):
+                await self._snapshot(theirs, params)
+        elif method in _FLAGS.values():
+            await self._list_changed(cast("str", method))
+        elif method == _UPDATED and params.get("uri") in cast("list[Any]", self.core.get(_URIS) or []):
+            await self.say(message, None)
+
+    async def _list_changed(self, method: str) -> None:
+        self.changed(method)
+        if any(self.core.get(flag) is True for flag, name in _FLAGS.items() if name == method):
+            await self.say({"jsonrpc": "2.0", "method": method, "params": {}}, None)
+
+    async def _say_that_all_changed(self) -> None:
+        if not self._gap:
+            return
+        self._gap = False
+        for flag, method in _FLAGS.items():
+            if self.core.get(flag) is True:
+                await self._list_changed(method)
+        for uri in cast("list[Any]", self.core.get(_URIS) or []):
+            await self.say({"jsonrpc": "2.0", "method": _UPDATED, "params": {"uri": uri}}, None)
+
+    # Snapshots -------------------------------------------------------------------------------------------------------
+
+    async def _snapshot(self, theirs: str, params: JSONObject) -> None:
+        """Pass one on, if it is of a task that was asked for, and news."""
+        task = self._open.get(theirs)
+        if task is None:
+            return
+        if params.get("status") not in STATUSES:
+            raise BackendBroken(self.backend.name, "a snapshot has no status")
+        interval = params.get("pollIntervalMs")
+        if isinstance(interval, int) and not isinstance(interval, bool):
+            task.every = min(max(interval / 1000, _OFTENEST), _SELDOM)
+        seen, bare = _instant(params.get("lastUpdatedAt")), {k: v for k, v in params.items() if k != "_meta"}
+        body = hash(encode(bare))
+        if body == task.body or (seen is not None and task.seen is not None and seen < task.seen):
+            return
+        await self.routing.note(task.route, params)
+        with anyio.CancelScope(shield=True):  # the end of a time of polling may not come between these
+            await self.say({"jsonrpc": "2.0", "method": TASKS, "params": params}, task.route)
+            task.seen, task.body = seen or task.seen, body
+            if params["status"] in TERMINAL:
+                del self._open[theirs]
+
+    # Polling ---------------------------------------------------------------------------------------------------------
+
+    async def _poll_for(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            while self._open:
+                theirs, task = min(self._open.items(), key=lambda each: each[1].due)
+                await anyio.sleep_until(task.due)
+                task.due = anyio.current_time() + task.every
+                await self._poll(theirs, task)
+            await anyio.sleep_forever() if self.core else None
+
+    async def _poll(self, theirs: str, task: _Task) -> None:
+        try:
+            snapshot = await self._get(theirs)
+        except Fault as fault:
+            wait = _POLL if fault.retry_after_ms is None else fault.retry_after_ms / 1000
+            task.due = anyio.current_time() + max(wait, task.every)
+            return
+        if snapshot is None:
+            self._open.pop(theirs, None)
+            return
+        await self._snapshot(theirs, snapshot)
+        task.due = anyio.current_time() + task.every
+
+    async def _get(self, theirs: str) -> JSONObject | None:
+        """What a task is like now; None: there is no such task any more.
+
+        Raises:
+            Fault: nobody says.
+        """
+        params: JSONObject = {"taskId": theirs, "_meta": self.meta}
+        message = await self.backend.ask("tasks/get", params, self.asker, name=theirs, within=_GET_WITHIN)
+        error, result = message.get("error"), message.get("result")
+        if isinstance(error, dict):
+            if error.get("code") == INVALID_PARAMS:
+                return None
+            raise BackendBroken(self.backend.name, "it can't say how a task is", counts=False)
+        snapshot = cast("JSONObject", result)
+        if snapshot.get("taskId") != theirs:
+            raise BackendBroken(self.backend.name, "it answered with another task")
+        return {name: value for name, value in snapshot.items() if name not in ("resultType", "_meta")}
+
+
+def _instant(value: object) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return moment if moment is None or moment.tzinfo is not None else None

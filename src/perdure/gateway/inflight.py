@@ -1,0 +1,73 @@
+"""The requests that are under way: in memory, gone with the process, and no authority on any task.
+
+A client ends a request of its own by closing the response, or by `notifications/cancelled` with its id. Ids are chosen
+by clients, and each of them begins at 1. So a notification ends a request only if it comes from the same owner at the
+same address, and only if there is just one of that id: else it could end somebody else's. What is ended is the request
+to the backend. A task is ended by `tasks/cancel` and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from perdure.domain.model import Owner
+
+__all__ = ["Caller", "InFlight", "Pending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who has sent a request: its owner, and the address that the connection came from."""
+
+    owner: Owner
+    address: str
+
+
+@dataclass(eq=False, slots=True)
+class Pending:
+    """One request. `backend`: whom it was sent on to, once that is known. `told`: its client wants no answer."""
+
+    caller: Caller
+    id: int | str
+    scope: anyio.CancelScope
+    backend: str | None = None
+    told: bool = False
+
+
+class InFlight:
+    """All requests of one gateway."""
+
+    def __init__(self) -> None:
+        self._pending: dict[tuple[Caller, int | str], set[Pending]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._pending.values()))
+
+    @contextmanager
+    def entered(self, caller: Caller, id: int | str, scope: anyio.CancelScope) -> Generator[Pending]:
+        """For as long as the request is under way."""
+        pending = Pending(caller, id, scope)
+        several = self._pending.setdefault((caller, id), set())
+        several.add(pending)
+        try:
+            yield pending
+        finally:
+            several.discard(pending)
+            if not several:
+                self._pending.pop((caller, id), None)
+
+    def cancel(self, caller: Caller, id: object) -> bool:
+        """End the request of that id, if there is just one. False: there was none, or it can't be told which."""
+        if not isinstance(id, int | str) or isinstance(id, bool):
+            return False
+        several = self._pending.get((caller, id), set())
+        if len(several) != 1:
+            return False
+        (pending,) = several
+        pending.told = True
+        pending.scope.cancel()
+        return True

@@ -1,0 +1,264 @@
+"""`subscriptions/listen`: one client stream over the tasks, tools, prompts and resources of several backends.
+
+Each backend that is concerned has a `Feed`. What it takes part in goes into the one acknowledgement, which waits a
+little for them: one that can't be reached just now is believed to have the tasks that there are routes to. After that
+the feeds speak, each for itself, under the client's subscription id and the gateway's task ids. Once all tasks are
+over, and no other kind was asked for, the stream ends with the result.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+import anyio
+from mcp.server.auth.provider import AccessToken
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import INVALID_PARAMS, SERVER_INFO_META_KEY
+
+from perdure.domain import ids
+from perdure.domain.errors import LimitExceeded, MalformedTaskId
+from perdure.domain.model import JSONObject, Owner
+from perdure.domain.routing import Route
+from perdure.wire.identity import is_one_of_many
+
+from . import envelope, rewriting
+from .answers import UNAVAILABLE, success
+from .backends import Asker, Backend
+from .catalog import Catalog
+from .envelope import Request
+from .feed import ACKNOWLEDGED, KINDS_OF, LISTEN, Feed
+from .inflight import Pending
+from .relay import Outlet, Stalled
+from .routing import Routing
+
+__all__ = ["LISTEN", "Listening"]
+
+logger = logging.getLogger(__name__)
+
+_BEGIN_WITHIN: Final = 5.0
+"""Seconds that the acknowledgement waits for the backends."""
+_RETRY_MS: Final = 5_000
+_FLAGS: Final = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
+"""What may be asked for of the core's kinds, and the capability of a backend that may have it."""
+_URIS: Final = "resourceSubscriptions"
+
+
+class Listening:
+    """All streams of one gateway. `most`: at once; `of_owner`: of one owner's; `tasks`: on one of them."""
+
+    def __init__(
+        self,
+        routing: Routing,
+        backends: dict[str, Backend],
+        catalog: Catalog,
+        *,
+        most: int = 1_000,
+        of_owner: int = 100,
+        tasks: int = 1_000,
+    ) -> None:
+        self._routing = routing
+        self._backends = backends
+        self._catalog = catalog
+        self._most = most
+        self._of_owner = of_owner
+        self._tasks = tasks
+        self._open: set[anyio.CancelScope] = set()
+        self._owners: Counter[Owner] = Counter()
+        self._ended = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def end(self) -> None:
+        """Have all streams end, and say so."""
+        self._ended = True
+        for scope in self._open:
+            scope.cancel()
+
+    async def serve(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
+        """Serve one stream.
+
+        Raises:
+            MCPError: -32602, -32021; -32000 if there are too many.
+            LimitExceeded: too many tasks.
+            Stalled: the client does not read it.
+        """
+        task_ids, core = _asked(request)
+        if task_ids is not None and len(task_ids) > self._tasks:
+            raise LimitExceeded(f"A subscription may ask for {self._tasks} tasks at most (subscribed_tasks)")
+        with self._admitted(asker) as scope:
+            stream = _Stream(self, request, asker, outlet)
+            routes = await self._routing.find_many(asker.owner, task_ids or ())
+            feeds = await self._feeds(stream, routes, core)
+            with scope:
+                await stream.serve(feeds, routes, core, task_ids)
+        if stream.stalled:
+            raise Stalled
+        if not outlet.begun:
+            await stream.acknowledge({}, None if task_ids is None else [])
+        meta: JSONObject = {**stream.meta, SERVER_INFO_META_KEY: self._catalog.server_info}
+        await outlet.answer(success(request.id, {"resultType": "complete", "_meta": meta}))
+
+    @contextmanager
+    def _admitted(self, asker: Asker) -> Generator[anyio.CancelScope]:
+        counted = is_one_of_many(asker.owner)
+        if self._ended or len(self._open) >= self._most or (counted and self._owners[asker.owner] >= self._of_owner):
+            data = {"gateway": True, "retryAfterMs": _RETRY_MS}
+            raise MCPError(UNAVAILABLE, "Too many subscriptions are open (subscriptions)", data)
+        scope = anyio.CancelScope(deadline=anyio.current_time() + _life(asker.token))
+        self._open.add(scope)
+        self._owners[asker.owner] += 1
+        try:
+            yield scope
+        finally:
+            self._open.discard(scope)
+            self._owners[asker.owner] -= 1
+            if not self._owners[asker.owner]:
+                del self._owners[asker.owner]
+
+    async def _feeds(self, stream: _Stream, routes: Mapping[str, Route], core: JSONObject) -> list[Feed]:
+        tasks: dict[str, dict[str, Route]] = {}
+        for route in routes.values():
+            tasks.setdefault(route.backend, {})[route.backend_task_id] = route
+        asked = await self._core_of_each(stream.asker, core) if core else {}
+        return [
+            *(self._feed(name, stream, tasks[name], {}) for name in self._backends if name in tasks),
+            *(self._feed(name, stream, {}, asked[name]) for name in self._backends if name in asked),
+        ]
+
+    def _feed(self, name: str, stream: _Stream, tasks: dict[str, Route], core: JSONObject) -> Feed:
+        def changed(method: str) -> None:
+            self._catalog.forget(name, KINDS_OF[method])
+
+        backend = self._backends[name]
+        return Feed(backend, stream.asker, stream.request.meta, self._routing, tasks, core, stream.say, changed)
+
+    async def _core_of_each(self, asker: Asker, core: JSONObject) -> dict[str, JSONObject]:
+        """What each backend is asked of the core's kinds: what it can do, and the resources that are its own."""
+        asked: dict[str, JSONObject] = {}
+        capable: dict[str, JSONObject] = {}
+
+        async def look(name: str) -> None:
+            said = await self._catalog.discovered(name, asker)
+            capable[name] = cast("JSONObject", (said or {}).get("capabilities") or {})
+
+        async with anyio.create_task_group() as group:
+            for name in self._backends:
+                group.start_soon(look, name)
+        for name in self._backends:
+            capabilities = capable[name]
+            for flag, capability in _FLAGS.items():
+                if core.get(flag) is True and capability in capabilities:
+                    asked.setdefault(name, {})[flag] = True
+        for uri in cast("list[str]", core.get(_URIS) or []):
+            backend = await self._catalog.resource(uri, asker)
+            if backend is not None:
+                cast("list[Any]", asked.setdefault(backend.name, {}).setdefault(_URIS, [])).append(uri)
+        return asked
+
+
+class _Stream:
+    """One response."""
+
+    def __init__(self, listening: Listening, request: Request, asker: Asker, outlet: Outlet) -> None:
+        self.request = request
+        self.asker = asker
+        self.meta: JSONObject = {SUBSCRIPTION_ID_META_KEY: request.id}
+        self.stalled = False
+        self._outlet = outlet
+        self._scope = anyio.CancelScope()
+
+    async def serve(
+        self, feeds: list[Feed], routes: Mapping[str, Route], core: JSONObject, task_ids: list[str] | None
+    ) -> None:
+        """Acknowledge, and pass on what the feeds say until they have nothing more to say."""
+        with self._scope:
+            async with anyio.create_task_group() as group:
+                for feed in feeds:
+                    group.start_soon(feed.run)
+                with anyio.move_on_after(_BEGIN_WITHIN):
+                    for feed in feeds:
+                        await feed.acknowledged.wait()
+                honored = _together(core, feeds)
+                accepted = {each for feed in feeds for each in feed.accepted}
+                known = None if task_ids is None else [each for each in routes if each in accepted]
+                await self.acknowledge(honored, known)
+                for feed in feeds:
+                    feed.released.set()
+                if task_ids is None:  # who asks for none of our kinds stays, whatever comes of it
+                    await anyio.sleep_forever()
+
+    async def acknowledge(self, honored: JSONObject, accepted: list[str] | None) -> None:
+        """The first frame."""
+        notifications = honored if accepted is None else {**honored, "taskIds": cast("Any", accepted)}
+        params: JSONObject = {"_meta": self.meta, "notifications": notifications}
+        await self._event({"jsonrpc": "2.0", "method": ACKNOWLEDGED, "params": params})
+
+    async def say(self, message: JSONObject, route: Route | None) -> None:
+        """One frame of a feed's."""
+        theirs, ours = (None, None) if route is None else (route.backend_task_id, route.id)
+        await self._event(rewriting.notification(message, self.request.id, theirs, ours))
+
+    async def _event(self, message: JSONObject) -> None:
+        try:
+            await self._outlet.event(message)
+        except Stalled:
+            self.stalled = True
+            self._scope.cancel()
+
+
+def _together(core: JSONObject, feeds: list[Feed]) -> JSONObject:
+    """What of the core's kinds anybody takes part in. Without an answer yet, what was asked."""
+    of_each = [feed.honored if feed.acknowledged.is_set() else feed.core for feed in feeds]
+    honored: JSONObject = {flag: True for flag in _FLAGS if any(each.get(flag) is True for each in of_each)}
+    served = {uri for each in of_each for uri in cast("list[str]", each.get(_URIS) or [])}
+    uris = [uri for uri in cast("list[str]", core.get(_URIS) or []) if uri in served]
+    return {**honored, _URIS: cast("Any", uris)} if uris else honored
+
+
+def _asked(request: Request) -> tuple[list[str] | None, JSONObject]:
+    """The tasks that are asked for, as far as these can be ids (None: not about tasks), and the rest.
+
+    Raises:
+        MCPError: -32602, -32021.
+    """
+    notifications: Any = request.params.get("notifications")
+    names_tasks = isinstance(notifications, dict) and "taskIds" in notifications
+    if names_tasks:
+        envelope.require_tasks(request)
+    elif "taskIds" in request.params and request.declares_tasks:
+        raise MCPError(INVALID_PARAMS, "taskIds belongs into notifications, and not beside it")
+    envelope.validate(request)
+    asked = cast("JSONObject", notifications)
+    core: JSONObject = {kind: value for kind, value in asked.items() if (kind in _FLAGS and value is True)}
+    uris = asked.get(_URIS)
+    if isinstance(uris, list) and uris:
+        core[_URIS] = [*dict.fromkeys(cast("list[str]", uris))]
+    if not names_tasks:
+        return None, core
+    task_ids: Any = asked["taskIds"]
+    if not isinstance(task_ids, list) or not all(isinstance(each, str) for each in cast("list[Any]", task_ids)):
+        raise MCPError(INVALID_PARAMS, "notifications.taskIds must be a list of strings")
+    return [task_id for task_id in dict.fromkeys(cast("list[str]", task_ids)) if _is_id(task_id)], core
+
+
+def _is_id(text: str) -> bool:
+    try:
+        ids.parse(text)
+    except MalformedTaskId:
+        return False
+    return True
+
+
+def _life(token: AccessToken | None) -> float:
+    """Seconds until the access token expires, the last second included; infinity without one that does."""
+    if token is None or token.expires_at is None:
+        return math.inf
+    return max(0.0, token.expires_at + 1 - time.time())

@@ -1,0 +1,137 @@
+"""The response to one client: a JSON body, or a stream that is written event by event as events come.
+
+An event is written before the next one is read from the backend, so a client that reads slowly slows its backend down,
+and nothing piles up here. One that has stopped reading is cut off after `frame_within` seconds. A stream that has
+nothing to say for a while gets a comment, so that no proxy between takes it for dead; comments of a backend's are not
+passed on, since one that writes nothing but comments would look alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from starlette.types import Send
+
+from perdure.domain.model import JSONObject
+
+from .answers import Answer
+from .rawjson import encode
+
+__all__ = ["FRAME_WITHIN", "PING_EVERY", "Outlet", "Stalled"]
+
+FRAME_WITHIN: Final = 30.0
+"""Seconds that a client has to take an event."""
+PING_EVERY: Final = 15.0
+"""Seconds of silence after which there is a comment."""
+
+_COMMENT: Final = b": ping\r\n\r\n"
+_STREAM: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Stalled(Exception):
+    """The client has not taken an event in time: there is nobody to say anything to."""
+
+
+class Outlet:
+    """One response. `group` holds what runs beside it, for as long as it is open."""
+
+    def __init__(
+        self, send: Send, group: TaskGroup, frame_within: float = FRAME_WITHIN, ping_every: float = PING_EVERY
+    ) -> None:
+        self._send = send
+        self._group = group
+        self._frame_within = frame_within
+        self._ping_every = ping_every
+        self._kept_alive = False
+        self._turn = anyio.Lock()
+        self._written = 0
+        self.begun = False
+        self.over = False
+        self.said: JSONObject | None = None
+        """The response, once there is one."""
+
+    def keep_alive(self) -> None:
+        """Be a stream as soon as there has been nothing to say for a while, as the SDK's server is, and stay one."""
+        if not self._kept_alive:
+            self._kept_alive = True
+            self._group.start_soon(self._ping)
+
+    async def event(self, message: JSONObject) -> None:
+        """One event of the stream that the response is, from the first of them on.
+
+        Raises:
+            Stalled: the client did not take it.
+        """
+        self.keep_alive()
+        await self._write(_event(message))
+
+    async def answer(self, answer: Answer) -> None:
+        """The last there is to say: the final event of a stream, or the whole response.
+
+        Raises:
+            Stalled: the client did not take it.
+        """
+        self.over, self.said = True, answer.message
+        async with self._bounded():
+            if self.begun:
+                await self._body(_event(answer.message), more=False)
+                return
+            body = encode(answer.message)
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+            await self._send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            await self._body(body, more=False)
+
+    async def acknowledge(self) -> None:
+        """The answer to a notification: none."""
+        await self.refuse(202)
+
+    async def refuse(self, status: int) -> None:
+        """A status, and no word."""
+        self.over = True
+        headers = [(b"content-length", b"0")]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _write(self, content: bytes) -> None:
+        async with self._bounded():
+            if not self.begun:
+                self.begun = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
+            self._written += 1
+            await self._body(content)
+
+    async def _body(self, content: bytes, *, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": content, "more_body": more})
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncGenerator[None]:
+        """One at a time, and for so long."""
+        with anyio.move_on_after(self._frame_within) as waiting:
+            async with self._turn:
+                yield
+        if waiting.cancelled_caught:
+            raise Stalled
+
+    async def _ping(self) -> None:
+        while not self.over:
+            seen = self._written
+            await anyio.sleep(self._ping_every)
+            if seen == self._written and not self.over:
+                try:
+                    await self._write(_COMMENT)
+                except Stalled:
+                    self._group.cancel_scope.cancel()
+
+
+def _event(message: JSONObject) -> bytes:
+    return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"

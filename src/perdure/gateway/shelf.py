@@ -1,0 +1,202 @@
+"""What one backend lists, kept for as long as it says that may be kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import anyio
+from mcp_types import METHOD_NOT_FOUND
+
+from perdure.domain.model import JSON, JSONObject, Owner
+from perdure.domain.names import DISCOVER
+
+from .backends import Asker, Backend, Naming
+from .faults import BackendBroken
+
+__all__ = ["KINDS", "PROMPTS", "RESOURCES", "TEMPLATES", "TOOLS", "Kind", "Listed", "Shelf"]
+
+TOOLS: Final = "tools/list"
+PROMPTS: Final = "prompts/list"
+RESOURCES: Final = "resources/list"
+TEMPLATES: Final = "resources/templates/list"
+
+_PAGES: Final = 1_000
+_ENTRIES: Final = 100_000
+_OWNERS: Final = 1_000
+"""Owners whose private lists are kept."""
+_LONGEST: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of list: its method, the field and the key of its entries, and how names of it are exposed."""
+
+    method: str
+    field: str
+    key: str
+    capability: str
+    noun: str
+    naming: Callable[[Backend], Naming | None]
+    remedy: str
+
+
+_RENAME: Final = "give one of them a prefix, or map the names"
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.method: kind
+    for kind in (
+        Kind(TOOLS, "tools", "name", "tools", "tool", lambda backend: backend.tools, _RENAME),
+        Kind(PROMPTS, "prompts", "name", "prompts", "prompt", lambda backend: backend.prompts, _RENAME),
+        Kind(RESOURCES, "resources", "uri", "resources", "resource", lambda _: None, "say in `addresses` whose it is"),
+        Kind(
+            TEMPLATES,
+            "resourceTemplates",
+            "uriTemplate",
+            "resources",
+            "resource template",
+            lambda _: None,
+            "say in `addresses` whose it is",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A whole list, all its pages. `until`: a moment of the event loop's clock."""
+
+    entries: tuple[JSONObject, ...]
+    ttl_ms: int
+    private: bool
+    until: float = 0.0
+    names: frozenset[str] = field(default_factory=frozenset[str], repr=False)
+
+
+class Shelf:
+    """The lists of one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self._kept: OrderedDict[tuple[str, Owner | None], Listed] = OrderedDict()
+        self._turns: dict[tuple[str, Owner | None], anyio.Lock] = {}
+        self._private: set[str] = set()
+
+    def last(self, kind: Kind, asker: Asker) -> Listed | None:
+        """The list as it was known last, fresh or not."""
+        return self._kept.get((kind.method, asker.owner)) or self._kept.get((kind.method, None))
+
+    async def names(self, kind: Kind, asker: Asker) -> frozenset[str]:
+        """The names in a list, as they were known last, for whoever asks whose a name is."""
+        return (self.last(kind, asker) or await self.list(kind, asker)).names
+
+    def forget(self, kind: Kind) -> None:
+        """What is kept of a list is no longer so."""
+        for key in [key for key in self._kept if key[0] == kind.method]:
+            del self._kept[key]
+
+    async def list(self, kind: Kind, asker: Asker) -> Listed:
+        """The whole list.
+
+        Raises:
+            Fault: the backend does not say.
+        """
+        capabilities = (await self.discovered(asker)).entries[0].get("capabilities")
+        if not isinstance(capabilities, dict) or kind.capability not in capabilities:
+            return Listed((), _LONGEST, private=False)
+        return await self._fresh(kind.method, asker, lambda: self._all_pages(kind, asker))
+
+    async def discovered(self, asker: Asker) -> Listed:
+        """The result of `server/discover`, as a list of one.
+
+        Raises:
+            Fault: the backend does not say.
+        """
+
+        async def ask() -> Listed:
+            result = await self._ask(DISCOVER, {}, asker)
+            return _listed((result,), _hint(result), frozenset())
+
+        return await self._fresh(DISCOVER, asker, ask)
+
+    async def _fresh(self, method: str, asker: Asker, ask: Callable[[], Awaitable[Listed]]) -> Listed:
+        if (kept := self._current(method, asker)) is not None:
+            return kept
+        # Whoever asks while somebody else does waits for that answer, if it may be for both.
+        turn = (method, asker.owner if method in self._private else None)
+        lock = self._turns.setdefault(turn, anyio.Lock())
+        try:
+            async with lock:
+                return self._current(method, asker) or self._keep(method, asker, await ask())
+        finally:
+            if not lock.statistics().tasks_waiting and not lock.locked():
+                self._turns.pop(turn, None)
+
+    def _keep(self, method: str, asker: Asker, listed: Listed) -> Listed:
+        if listed.private:
+            self._private.add(method)
+        key = (method, asker.owner if listed.private else None)
+        self._kept[key] = listed
+        self._kept.move_to_end(key)
+        while len(self._kept) > _OWNERS:
+            self._kept.popitem(last=False)
+        return listed
+
+    def _current(self, method: str, asker: Asker) -> Listed | None:
+        for owner in (asker.owner, None):
+            kept = self._kept.get((method, owner))
+            if kept is not None and anyio.current_time() < kept.until:
+                return kept
+        return None
+
+    async def _all_pages(self, kind: Kind, asker: Asker) -> Listed:
+        entries: list[JSONObject] = []
+        hints: list[tuple[int, bool]] = []
+        cursors: set[str] = set()
+        params: JSONObject = {}
+        for _ in range(_PAGES):
+            result = await self._ask(kind.method, params, asker)
+            entries += self._entries(kind, result)
+            hints.append(_hint(result))
+            cursor = result.get("nextCursor")
+            if not isinstance(cursor, str):
+                hint = (min(ttl for ttl, _ in hints), any(private for _, private in hints))
+                return _listed(tuple(entries), hint, frozenset(cast("str", entry[kind.key]) for entry in entries))
+            if cursor in cursors or len(entries) > _ENTRIES:
+                break
+            cursors.add(cursor)
+            params = {"cursor": cursor}
+        raise BackendBroken(self.backend.name, f"its {kind.method} never ends")
+
+    async def _ask(self, method: str, params: JSONObject, asker: Asker) -> JSONObject:
+        message = await self.backend.ask(method, params, asker)
+        error = message.get("error")
+        if not isinstance(error, dict):
+            return cast("JSONObject", message["result"])
+        if error.get("code") == METHOD_NOT_FOUND and method != DISCOVER:
+            return {}
+        raise BackendBroken(self.backend.name, f"it answered {method} with an error", counts=False)
+
+    def _entries(self, kind: Kind, result: JSONObject) -> list[JSONObject]:
+        found = result.get(kind.field, [])
+        if isinstance(found, list) and all(_is_entry(each, kind) for each in found):
+            return cast("list[JSONObject]", found)
+        raise BackendBroken(self.backend.name, f"its {kind.method} holds what is no {kind.noun}")
+
+
+def _is_entry(value: JSON, kind: Kind) -> bool:
+    return isinstance(value, dict) and isinstance(value.get(kind.key), str)
+
+
+def _listed(entries: tuple[JSONObject, ...], hint: tuple[int, bool], names: frozenset[str]) -> Listed:
+    ttl, private = hint
+    return Listed(entries, ttl, private, anyio.current_time() + ttl / 1000, names)
+
+
+def _hint(result: JSONObject) -> tuple[int, bool]:
+    """For how long a result is fresh, in milliseconds (without a word: not at all), and whether only for who asked."""
+    ttl = result.get("ttlMs")
+    fresh = ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else 0
+    return min(fresh, _LONGEST), result.get("cacheScope") != "public"

@@ -1,0 +1,48 @@
+"""How each backend of a gateway is told who asks: what the configuration says, with the secrets that it points at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from perdure.domain.errors import ConfigurationError
+from perdure.gateway.config import BackendConfig
+from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, SecretPlace, SignedConfig
+from perdure.gateway.identity import Anonymous, Exchange, ForwardToken, Key, Passing, SignedHeader, TokenExchange
+
+__all__ = ["passing_of"]
+
+
+def passing_of(config: BackendConfig, gateway: str) -> Passing:
+    """The way for one backend. `gateway`: the name that it signs with, unless the configuration says another one.
+
+    Raises:
+        ConfigurationError: a secret is not where it should be, or is none.
+    """
+    match config.identity:
+        case SignedConfig() as signed:
+            secret = _secret(config.name, signed.secret)
+            key = Key.private(signed.key, secret) if signed.pair else Key.shared(signed.key, secret)
+            return SignedHeader(signed.audience, issuer=signed.issuer or gateway, keys=[key])
+        case ExchangeConfig() as exchange:
+            secret = _secret(config.name, exchange.client_secret).decode()
+            how = Exchange(
+                exchange.endpoint, exchange.client_id, secret, exchange.audience, exchange.resource, exchange.scope
+            )
+            return TokenExchange(config.name, how)
+        case ForwardConfig() as forward:
+            return ForwardToken(config.name, forward.audience)
+        case None:
+            return Anonymous()
+
+
+def _secret(backend: str, place: SecretPlace) -> bytes:
+    if place.env is not None:
+        value = os.environ.get(place.env, "")
+        if not value:
+            raise ConfigurationError(f"backends.{backend}.identity: {place.env} is not set in the environment")
+        return value.encode()
+    try:
+        return Path(place.file or "").read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError(f"backends.{backend}.identity: {place.file} can't be read: {error.strerror}") from None

@@ -1,0 +1,116 @@
+"""Lists are kept for as long as their backends say, and for whom."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from perdure.domain.model import Owner
+from perdure.gateway.backends import Asker
+from perdure.gateway.shelf import KINDS, TOOLS
+from tests.gateway.liar import Asked, liar, response, result
+from tests.gateway.support import Front, fronting
+from tests.wire.envelopes import envelope
+
+ADA, EVE = Asker(Owner("", "ada")), Asker(Owner("", "eve"))
+
+
+class Listing:
+    """A backend with one tool, named after how often it was asked for its list."""
+
+    def __init__(self, **hint: Any) -> None:
+        self.hint = hint
+        self.capabilities: Any = {"tools": {}}
+        self.asked = 0
+        self.pages: list[Any] = []
+
+    async def answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        message = asked.message
+        if message["method"] == "server/discover":
+            versions = {"supportedVersions": ["2026-07-28"]}
+            writer.write(
+                response(result(asked, ttlMs=60_000, cacheScope="public", capabilities=self.capabilities, **versions))
+            )
+        else:
+            self.asked += 1
+            tool: Any = {"name": f"t{self.asked}", "inputSchema": {}}
+            page: Any = self.pages.pop(0) if self.pages else {"tools": [tool]}
+            writer.write(response(result(asked, **{**self.hint, **page})))
+        await writer.drain()
+
+    @asynccontextmanager
+    async def fronted(self) -> AsyncGenerator[Front]:
+        async with liar(self.answer) as up, fronting({"it": up.url}) as front:
+            yield front
+
+
+async def listed(front: Front, asker: Asker = ADA) -> Any:
+    return await front.gateway.catalog.page(KINDS[TOOLS], None, asker)
+
+
+async def test_a_public_list_is_asked_for_once_and_passed_on_with_its_hint() -> None:
+    backend = Listing(ttlMs=60_000, cacheScope="public")
+    async with backend.fronted() as front:
+        for asker in (ADA, ADA, EVE):
+            page = await listed(front, asker)
+            assert [tool["name"] for tool in page["tools"]] == ["it_t1"]
+            assert (page["ttlMs"], page["cacheScope"]) == (60_000, "public")
+
+
+async def test_a_private_list_is_kept_for_its_owner_alone() -> None:
+    async with Listing(ttlMs=60_000, cacheScope="private").fronted() as front:
+        names = [(await listed(front, asker))["tools"][0]["name"] for asker in (ADA, EVE, ADA, EVE)]
+        assert names == ["it_t1", "it_t2", "it_t1", "it_t2"]
+
+
+async def test_a_list_without_a_hint_is_stale_at_once_and_private() -> None:
+    async with Listing().fronted() as front:
+        assert (await listed(front))["tools"][0]["name"] == "it_t1"
+        page = await listed(front)
+        assert page["tools"][0]["name"] == "it_t2"
+        assert (page["ttlMs"], page["cacheScope"]) == (0, "private")
+
+
+async def test_all_pages_of_a_backend_are_one_list_with_the_shortest_hint() -> None:
+    backend = Listing(cacheScope="public")
+    backend.pages = [
+        {"tools": [{"name": "a", "inputSchema": {}}], "nextCursor": "more", "ttlMs": 5_000},
+        {"tools": [{"name": "b", "inputSchema": {}}], "ttlMs": 3_000},
+    ]
+    async with backend.fronted() as front:
+        page = await listed(front)
+        assert [tool["name"] for tool in page["tools"]] == ["it_a", "it_b"]
+        assert page["ttlMs"] == 3_000
+
+
+async def test_a_backend_whose_cursors_never_end_is_an_error_and_no_endless_loop() -> None:
+    backend = Listing()
+    backend.pages = [{"tools": [], "nextCursor": "again"}] * 3
+    async with backend.fronted() as front:
+        reply = await front.client.exchange(envelope("tools/list"))
+        assert (reply.status, reply.error["data"]["backend"]) == (502, "it")
+
+
+async def test_entries_that_are_none_are_an_error() -> None:
+    backend = Listing()
+    backend.pages = [{"tools": [{"title": "nameless"}]}]
+    async with backend.fronted() as front:
+        assert (await front.client.exchange(envelope("tools/list"))).status == 502
+
+
+async def test_a_backend_without_the_capability_is_not_asked() -> None:
+    backend = Listing()
+    backend.capabilities = {"prompts": {}}
+    async with backend.fronted() as front:
+        assert (await listed(front))["tools"] == []
+        assert backend.asked == 0
+
+
+async def test_what_was_listed_last_stands_in_for_a_backend_that_fails() -> None:
+    backend = Listing(cacheScope="public")
+    async with backend.fronted() as front:
+        assert (await listed(front))["tools"][0]["name"] == "it_t1"
+        backend.pages = [{"tools": "nonsense"}]
+        page = await listed(front)
+        assert [tool["name"] for tool in page["tools"]] == ["it_t1"]
+        assert page["ttlMs"] == 0

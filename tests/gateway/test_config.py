@@ -1,0 +1,156 @@
+"""The file of a gateway: what it may say, and that everything wrong with it is said at once."""
+
+from pathlib import Path
+
+import pytest
+
+from perdure.domain.errors import ConfigurationError
+from perdure.gateway.backends import Naming
+from perdure.gateway.config import load, parse
+from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, SecretPlace, SignedConfig
+
+SMALLEST = '[gateway]\nstore = "sqlite:///routes.db"\n[backends.files]\nurl = "http://127.0.0.1:9/mcp"\n'
+
+
+def errors(text: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as found:
+        parse(text, "gateway.toml")
+    first, *rest = str(found.value).splitlines()
+    assert first == "gateway.toml can't be used:"
+    return [line.strip() for line in rest]
+
+
+def test_the_smallest_file_has_a_store_and_a_backend_whose_name_is_its_prefix() -> None:
+    found = parse(SMALLEST)
+    (backend,) = found.backends
+    assert (found.name, found.store, found.auth) == ("perdure-gateway", "sqlite:///routes.db", None)
+    assert (backend.name, backend.tools, backend.prompts) == ("files", Naming("files_"), Naming("files_"))
+    assert backend.identity is None
+
+
+def test_everything_that_may_be_said_is_understood() -> None:
+    found = parse(
+        SMALLEST
+        + """
+        prefix = ""
+        addresses = ["file://"]
+        concurrency = 7
+        tools = { search = "find" }
+        timeouts = { request = "2m", connect = 0.5 }
+        identity = { kind = "signed", audience = "files", key = "k1", secret_env = "SECRET" }
+        [auth]
+        verifier = "company.auth:verifier"
+        issuer = "https://login.example"
+        resource = "https://tools.example/mcp"
+        scopes = ["tools"]
+        tenant_claim = "org"
+        [limits]
+        subscriptions = 5
+        [routes]
+        retention = "2 days"
+        """
+    )
+    (backend,) = found.backends
+    assert backend.tools == Naming(mapped={"search": "find"})
+    assert backend.prompts == Naming("")
+    assert (backend.addresses, backend.concurrency) == (("file://",), 7)
+    assert (backend.timeouts.request, backend.timeouts.connect) == (120.0, 0.5)
+    assert backend.identity == SignedConfig("files", None, "k1", SecretPlace("SECRET", None), pair=False)
+    assert found.auth is not None
+    assert (found.auth.scopes, found.auth.tenant_claim) == (("tools",), "org")
+    assert (found.subscriptions, found.retention) == (5, 172_800.0)
+
+
+@pytest.mark.parametrize(
+    ("table", "meant"),
+    [
+        ('kind = "none"', None),
+        ('kind = "forward"\naudience = "https://it"', ForwardConfig("https://it")),
+        (
+            'kind = "exchange"\nendpoint = "https://as/token"\nclient_id = "g"\nclient_secret_file = "s"\nscope = "x"',
+            ExchangeConfig("https://as/token", "g", SecretPlace(None, "s"), None, None, "x"),
+        ),
+        (
+            'kind = "signed"\naudience = "it"\nkey = "k"\nprivate_key_file = "key.pem"\nissuer = "front"',
+            SignedConfig("it", "front", "k", SecretPlace(None, "key.pem"), pair=True),
+        ),
+    ],
+)
+def test_each_way_of_passing_on_who_asks_can_be_said(table: str, meant: object) -> None:
+    assert parse(f"{SMALLEST}[backends.files.identity]\n{table}\n").backends[0].identity == meant
+
+
+def test_everything_that_is_wrong_is_said_at_once_and_with_its_place() -> None:
+    said = errors(
+        """
+        port = 3
+        [gateway]
+        nmae = "front"
+        page = 0
+        [auth]
+        verifier = "nonsense"
+        issuer = "login"
+        resource = "https://tools.example"
+        [backends."a b"]
+        url = "ftp://it"
+        """
+    )
+    assert {error.partition(":")[0] for error in said} == {
+        "port",
+        "gateway.nmae",
+        "gateway.page",
+        "gateway.store",
+        "auth.verifier",
+        "auth.issuer",
+        "backends.a b",
+        "backends.a b.url",
+    }
+
+
+def test_a_mistake_is_said_with_its_place() -> None:
+    cases = {
+        "[gateway]\n": ["gateway.store: is missing", "backends: there is none: write [backends.NAME] with its url"],
+        SMALLEST + "wrong = 1\n": ["backends.files.wrong: there is no such key"],
+        SMALLEST + "concurrency = true\n": ["backends.files.concurrency: is True: write a whole number, at least 1"],
+        SMALLEST + "prefix = 3\n": ["backends.files.prefix: write a text, which may be empty"],
+        SMALLEST + "timeouts = 3\n": ["backends.files.timeouts: write a table"],
+        SMALLEST + 'addresses = "file://"\n': ["backends.files.addresses: write a list of texts"],
+        SMALLEST + "tools = { a = 1 }\n": ["backends.files.tools: write EXPOSED = 'NAME THERE' for each"],
+        SMALLEST + 'tools = { a = "x", b = "x" }\n': ["backends.files.tools: 'x' is exposed under two names"],
+        SMALLEST + 'identity = { kind = "magic" }\n': [
+            "backends.files.identity.kind: is 'magic': write signed, exchange, forward or none"
+        ],
+        SMALLEST + 'identity = { kind = "signed", audience = "it", key = "k" }\n': [
+            "backends.files.identity.secret_env: say where the secret is: secret_env or secret_file, one of them"
+        ],
+    }
+    for text, expected in cases.items():
+        assert errors(text) == expected
+
+
+def test_two_backends_with_one_prefix_one_name_or_one_address_are_refused() -> None:
+    second = '[backends.other]\nurl = "http://127.0.0.1:9/mcp"\n'
+    assert errors(SMALLEST + second + 'prefix = "files_"\n') == [
+        "backends.other.tools: the prefix 'files_' is that of files already",
+        "backends.other.prompts: the prefix 'files_' is that of files already",
+    ]
+    mapped = 'tools = { a = "x" }\n'
+    assert errors(SMALLEST + mapped + second + mapped) == [
+        "backends.other.tools: the name 'a' is that of files already"
+    ]
+    claimed = 'addresses = ["file://"]\n'
+    assert errors(SMALLEST + claimed + second + claimed) == [
+        "backends.other.addresses: 'file://' is that of files already"
+    ]
+
+
+def test_durations_are_as_everywhere() -> None:
+    (error,) = errors(SMALLEST + '[routes]\nretention = "soon"\n')
+    assert error.startswith("routes.retention: 'soon' is no duration; write for example")
+
+
+def test_what_is_no_toml_and_what_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is no TOML"):
+        parse("[gateway")
+    with pytest.raises(ConfigurationError, match="can't be read"):
+        load(tmp_path / "none.toml")

@@ -1,0 +1,254 @@
+"""Backends that lie, hang or die: a clear error for whoever asked, and no effect on anybody else."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from perdure.domain.errors import TaskNotFound
+from perdure.domain.model import Owner
+from perdure.wire.identity import ANONYMOUS
+from tests.gateway.liar import Asked, Liar, event, liar, response, result, stream
+from tests.gateway.support import Front, fronting
+from tests.support import eventually
+from tests.wire.envelopes import INPUT, envelope
+from tests.wire.listening import listening
+from tests.wire.support import Stage, stage
+from tests.wire.tools import Tools
+
+CAPABILITIES: Any = {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+HANDLE: Any = {
+    "resultType": "task",
+    "taskId": "theirs-0001",
+    "status": "working",
+    "createdAt": "2026-11-30T00:00:00.000Z",
+    "lastUpdatedAt": "2026-11-30T00:00:00.000Z",
+    "ttlMs": None,
+}
+CALL: Any = {"name": "bad_thing", "arguments": {}}
+
+
+class Bad:
+    """A backend that says of itself what it should, and answers `tools/call` and `tasks/*` with `said`, as they are.
+
+    None is no answer, ever. `asked` are the methods that came, but for discovery and lists.
+    """
+
+    def __init__(self, *said: Any) -> None:
+        self.said = [*said]
+        self.asked: list[Any] = []
+
+    async def answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        method = asked.message["method"]
+        if method == "server/discover":
+            described = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES}
+            writer.write(response(result(asked, ttlMs=60_000, cacheScope="public", **described)))
+        elif method == "tools/list":
+            writer.write(response(result(asked, ttlMs=60_000, cacheScope="public", tools=[])))
+        else:
+            self.asked.append(asked.message)
+            said: Any = self.said.pop(0) if self.said else result(asked)
+            if said is None:
+                await asyncio.Event().wait()
+            elif isinstance(said, bytes):
+                writer.write(said)
+            else:
+                writer.write(response(said | {"id": asked.message["id"]}))
+        await writer.drain()
+
+
+@asynccontextmanager
+async def beside(good: Stage, bad: Bad, more: str = "") -> AsyncGenerator[tuple[Front, Liar]]:
+    """A gateway before a good backend and a bad one."""
+    async with liar(bad.answer) as lying, fronting({"bad": lying.url, "good": good.client.url}, more) as front:
+        yield front, lying
+
+
+@pytest.fixture
+async def good(tmp_path: Any) -> AsyncGenerator[Stage]:
+    tools = Tools()
+    async with stage(tmp_path, tools.declare) as up:
+        yield up
+
+
+async def ask(front: Front, method: str = "tools/call", params: Any = None, **options: Any) -> Any:
+    return await front.client.exchange(envelope(method, params or CALL, **options))
+
+
+async def is_well(front: Front) -> None:
+    """That the other backend, and the gateway itself, go on as if nothing was."""
+    task_id = await front.client.start("good_hello", {"name": "Ada"})
+    assert (await front.client.until(task_id))["status"] == "completed"
+
+
+def said(value: Any) -> Any:
+    return {"jsonrpc": "2.0", "result": value}
+
+
+async def test_a_task_for_a_client_without_the_extension_is_refused_and_cancelled(good: Stage) -> None:
+    bad = Bad(said(HANDLE))
+    async with beside(good, bad) as (front, _):
+        reply = await ask(front, capabilities=INPUT)
+        assert (reply.code, reply.error["data"]) == (-32603, {"gateway": True, "backend": "bad"})
+        assert b"theirs" not in reply.raw
+        await eventually(lambda: len(bad.asked) == 2, "the task was not cancelled")
+        assert bad.asked[1]["method"] == "tasks/cancel"
+        assert bad.asked[1]["params"]["taskId"] == "theirs-0001"
+        assert await front.routes.count() == 0
+        await is_well(front)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"taskId": 5}, {"taskId": ""}, {"taskId": "x" * 5_000}, {"taskId": "a\0b"}, {"ttlMs": -1}, {"status": "fine"}],
+    ids=["no text", "empty", "endless", "null", "negative ttl", "no status"],
+)
+async def test_a_malformed_handle_is_refused(good: Stage, wrong: Any) -> None:
+    async with beside(good, Bad(said(HANDLE | wrong))) as (front, _):
+        reply = await ask(front)
+        assert (reply.code, reply.error["data"]["gateway"]) == (-32603, True)
+        assert await front.routes.count() == 0
+        await is_well(front)
+
+
+async def test_the_task_of_another_owner_is_refused_and_not_cancelled(good: Stage) -> None:
+    bad = Bad(said(HANDLE))
+    async with beside(good, bad) as (front, _):
+        other = Owner("", "other")
+        await front.routes.lay(other, "bad", "theirs-0001", None, "tsk_" + "a" * 32)
+        assert (await ask(front)).code == -32603
+        assert [message["method"] for message in bad.asked] == ["tools/call"]
+        assert (await front.routes.find(other, "tsk_" + "a" * 32)).owner == other
+        with pytest.raises(TaskNotFound):
+            await front.routes.find(ANONYMOUS, "tsk_" + "a" * 32)
+
+
+async def test_one_task_twice_for_one_owner_is_one_task(good: Stage) -> None:
+    async with beside(good, Bad(said(HANDLE), said(HANDLE))) as (front, _):
+        first, second = await ask(front), await ask(front)
+        assert first.result["taskId"] == second.result["taskId"] != "theirs-0001"
+
+
+async def test_a_snapshot_of_another_task_is_an_error(good: Stage) -> None:
+    snapshot = {**HANDLE, "resultType": "complete", "taskId": "somebody-elses"}
+    async with beside(good, Bad(said(HANDLE), said(snapshot))) as (front, _):
+        task_id = (await ask(front)).result["taskId"]
+        reply = await ask(front, "tasks/get", {"taskId": task_id})
+        assert reply.error["data"]["gateway"] is True
+        assert b"somebody" not in reply.raw
+
+
+async def test_an_id_within_an_error_of_the_backends_is_the_gateways_to_the_client(good: Stage) -> None:
+    error = {"jsonrpc": "2.0", "error": {"code": -32602, "message": "no task theirs-0001", "data": ["theirs-0001"]}}
+    async with beside(good, Bad(said(HANDLE), error)) as (front, _):
+        task_id = (await ask(front)).result["taskId"]
+        reply = await ask(front, "tasks/get", {"taskId": task_id})
+        assert reply.error == {"code": -32602, "message": f"no task {task_id}", "data": [task_id]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        response({"jsonrpc": "2.0", "id": "another", "result": {}}),
+        response(b"{not json"),
+        response(b"[]"),
+        response({}, "302 Found", location="http://127.0.0.1:9/"),
+        response(b"<html>", kind="text/html"),
+        stream(event({"jsonrpc": "2.0", "id": "another", "result": {}})),
+    ],
+    ids=["another id", "no JSON", "a list", "a redirect", "a page", "another id in a stream"],
+)
+async def test_what_is_no_answer_is_an_error_of_the_gateways(good: Stage, answer: bytes) -> None:
+    async with beside(good, Bad(answer)) as (front, _):
+        reply = await ask(front)
+        assert reply.status == 502
+        assert (reply.error["data"]["gateway"], reply.error["data"]["backend"]) == (True, "bad")
+        await is_well(front)
+
+
+async def test_an_answer_that_is_too_large_is_an_error(good: Stage) -> None:
+    async with beside(good, Bad(response(b" " * (17 * 1024 * 1024)))) as (front, _):
+        assert (await ask(front)).status == 502
+        await is_well(front)
+
+
+async def test_a_stream_of_nothing_but_comments_is_an_error(good: Stage) -> None:
+    async with beside(good, Bad(stream(b": nothing\n" * 20_000, end=False))) as (front, _):
+        reply = await ask(front)
+        assert (reply.status, reply.error["data"]["backend"]) == (502, "bad")
+        await is_well(front)
+
+
+async def test_a_backend_that_dies_within_a_stream_leaves_an_error_as_the_last_event(good: Stage) -> None:
+    progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}}
+    async with beside(good, Bad(stream(event(progress), end=False)[:-2])) as (front, lying):
+        lying.answer = _dying(lying.answer)
+        body = envelope("tools/call", CALL)
+        async with front.client.streaming(body) as answer:
+            lines = [line async for line in answer.aiter_lines() if line.startswith("data:")]
+        assert "notifications/progress" in lines[0]
+        assert '"gateway":true' in lines[1]
+        await is_well(front)
+
+
+def _dying(answer: Any) -> Any:
+    async def died(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await answer(asked, writer)
+        if asked.message["method"] == "tools/call":
+            writer.close()
+
+    return died
+
+
+async def test_a_backend_that_hangs_costs_its_own_client_a_time_out_and_nobody_else_anything(good: Stage) -> None:
+    async with beside(good, Bad(None)) as (front, lying):
+        calling = asyncio.create_task(ask(front))
+        await eventually(lambda: any(each.message["method"] == "tools/call" for each in lying.asked), "never asked")
+        await is_well(front)
+        assert not calling.done()
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+        await eventually(lying.hung_up.is_set, "the backend was left waiting")
+
+
+async def test_snapshots_on_a_stream_that_nobody_asked_for_go_no_further(good: Stage) -> None:
+    stranger: Any = {**HANDLE, "taskId": "somebody-elses"}
+    ended: Any = {"status": "completed", "result": {"content": []}, "lastUpdatedAt": "2026-11-30T00:00:01.000Z"}
+    over: Any = {**HANDLE, **ended}
+    for snapshot in (stranger, over):
+        del snapshot["resultType"]
+    frames: list[Any] = [
+        {
+            "method": "notifications/subscriptions/acknowledged",
+            "params": {"notifications": {"taskIds": ["theirs-0001"]}},
+        },
+        {"method": "notifications/tasks", "params": stranger},
+        {"method": "notifications/message", "params": {"level": "info", "data": "somebody"}},
+        {"method": "notifications/tasks", "params": over},
+    ]
+    whole = stream(*(event({"jsonrpc": "2.0", **frame}) for frame in frames), end=False)
+    async with beside(good, Bad(said(HANDLE), whole)) as (front, _):
+        task_id = (await ask(front)).result["taskId"]
+        request = envelope("subscriptions/listen", {"notifications": {"taskIds": [task_id]}}, id="s")
+        async with front.client.streaming(request) as answer:
+            text = (await answer.aread()).decode()
+        assert "somebody" not in text
+        assert "theirs" not in text
+        assert text.count(task_id) == 2
+        assert '"result":{"resultType":"complete"' in text
+        await is_well(front)
+
+
+async def test_a_backend_that_can_not_listen_is_polled(good: Stage) -> None:
+    error = {"jsonrpc": "2.0", "error": {"code": -32601, "message": "Method not found"}}
+    working = said({**HANDLE, "resultType": "complete", "pollIntervalMs": 10})
+    over = said(
+        {**HANDLE, "resultType": "complete", "status": "cancelled", "lastUpdatedAt": "2026-11-30T00:00:01.000Z"}
+    )
+    async with beside(good, Bad(said(HANDLE), error, working, working, over)) as (front, _):
+        task_id = (await ask(front)).result["taskId"]
+        async with listening(front.client, task_id) as heard:
+            assert await heard.begun() == [task_id]
+            assert [task["status"] for task in await heard.ends()] == ["working", "cancelled"]

@@ -1,0 +1,98 @@
+"""One stream over tasks of several backends."""
+
+from mcp.server.mcpserver import Context, MCPServer
+
+from perdure.wire.identity import ANONYMOUS
+from tests.gateway.conftest import Pair
+from tests.gateway.support import fronting
+from tests.support import eventually
+from tests.wire.envelopes import INPUT
+from tests.wire.listening import listen_request, listeners, listening, refused
+from tests.wire.support import serving
+
+
+async def test_one_stream_follows_tasks_of_two_backends_to_their_end(pair: Pair) -> None:
+    one, two = await pair.client.start("one_gated"), await pair.client.start("two_gated")
+    async with listening(pair.client, two, one, two, id="stream") as stream:
+        assert await stream.begun() == [two, one]
+        seen = {(await stream.snapshot())["taskId"] for _ in range(2)}
+        assert seen == {one, two}
+        pair.second.gate.set()
+        assert (await stream.reaches("completed"))["taskId"] == two
+        pair.first.gate.set()
+        assert (await stream.reaches("completed"))["taskId"] == one
+        await stream.ends()
+
+
+async def test_ids_that_are_unknown_foreign_or_none_are_left_out(pair: Pair) -> None:
+    one = await pair.client.start("one_gated")
+    theirs = (await pair.front.routes.find_many(ANONYMOUS, [one]))[one].backend_task_id
+    async with listening(pair.client, "nonsense", theirs, one) as stream:
+        assert await stream.begun() == [one]
+
+
+async def test_a_stream_over_nothing_ends_at_once(pair: Pair) -> None:
+    async with listening(pair.client, "nonsense") as stream:
+        assert await stream.begun() == []
+        assert await stream.ends() == []
+
+
+async def test_without_the_extension_it_is_refused(pair: Pair) -> None:
+    assert (await refused(pair.client, listen_request(["nonsense"], capabilities=INPUT))).code == -32021
+    assert (await refused(pair.client, listen_request("nonsense"))).code == -32602
+
+
+async def test_a_client_that_hangs_up_leaves_no_stream_open(pair: Pair) -> None:
+    one = await pair.client.start("one_gated")
+    async with listening(pair.client, one) as stream:
+        await stream.begun()
+        await stream.snapshot()
+        assert listeners(pair.one) == 1
+    await eventually(lambda: listeners(pair.one) == 0, "the backend's stream stayed open")
+    assert len(pair.front.gateway.listening) == 0
+
+
+async def test_what_ends_a_backends_stream_is_made_up_for_by_polling_and_ends_nobody_elses(pair: Pair) -> None:
+    one, two = await pair.client.start("one_gated"), await pair.client.start("two_gated")
+    async with listening(pair.client, one, two) as stream:
+        await stream.begun()
+        await stream.snapshot()
+        await stream.snapshot()
+        pair.one.tasks.assembly.end_subscriptions()
+        pair.first.gate.set()
+        assert (await stream.reaches("completed"))["taskId"] == one
+        pair.second.gate.set()
+        assert (await stream.reaches("completed"))["taskId"] == two
+        await stream.ends()
+
+
+async def test_streams_end_with_their_result_when_the_gateway_is_told_to_end(pair: Pair) -> None:
+    one = await pair.client.start("one_gated")
+    async with listening(pair.client, one) as stream:
+        await stream.begun()
+        await stream.snapshot()
+        pair.front.gateway.end_subscriptions()
+        await stream.ends()
+
+
+async def test_changes_of_a_backends_lists_are_told_and_seen_in_the_list() -> None:
+    mcp = MCPServer("changing")
+
+    @mcp.tool()
+    async def grow(ctx: Context) -> str:
+        mcp.add_tool(lambda: "new", name="grown")
+        await ctx.notify_tools_changed()
+        return "grown"
+
+    async with (
+        serving(mcp) as (_, url),
+        fronting({"it": url}) as front,
+        listening(front.client, "nonsense", toolsListChanged=True) as stream,
+    ):
+        await stream.begun()
+        assert stream.judge.honored["toolsListChanged"] is True
+        await front.client.call("it_grow", {})
+        frame = await stream.frame()
+        assert frame["method"] == "notifications/tools/list_changed"
+        listed = await front.client.request("tools/list")
+        assert [tool["name"] for tool in listed.result["tools"]] == ["it_grow", "it_grown"]

@@ -1,0 +1,119 @@
+"""`perdure gateway`: what it refuses before it opens a port, and what is at its address beside /mcp."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from mcp.server.mcpserver import MCPServer
+
+from perdure.domain.errors import ConfigurationError, StoreUnavailable
+from perdure.domain.model import Owner
+from perdure.domain.routing import Route
+from perdure.gateway.backends import Naming
+from perdure.gateway.config import BackendConfig, parse
+from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, SecretPlace, SignedConfig
+from perdure.gateway.identity import Anonymous, ForwardToken, SignedHeader, TokenExchange
+from perdure.ops.cli import main
+from perdure.ops.gateway import application, assemble
+from perdure.ops.gateway_identity import passing_of
+from perdure.store.memory import MemoryRoutes
+from tests.gateway.support import fronting
+from tests.wire.support import hosting, serving
+
+SMALLEST = '[gateway]\nstore = "sqlite:///routes.db"\n[backends.gone]\nurl = "http://127.0.0.1:9/mcp"\n'
+
+
+def refusal(folder: Path, text: str, *options: str) -> str:
+    file = folder / "gateway.toml"
+    file.write_text(text)
+    done = CliRunner().invoke(main, ["gateway", str(file), *options], standalone_mode=False)
+    assert isinstance(done.exception, SystemExit), done.exception
+    return str(done.exception)
+
+
+def test_a_file_with_errors_is_refused_with_all_of_them(tmp_path: Path) -> None:
+    said = refusal(tmp_path, '[gateway]\nwrong = 1\n[backends.a]\nurl = "ftp://it"\n')
+    assert said.startswith("perdure: ")
+    assert [line.strip().partition(":")[0] for line in said.splitlines()[1:]] == [
+        "gateway.store",
+        "backends.a.url",
+        "gateway.wrong",
+    ]
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["gateway", str(tmp_path / "none.toml")], standalone_mode=False)
+    assert isinstance(done.exception, SystemExit)
+    assert "can't be read" in str(done.exception)
+
+
+def test_without_authentication_it_listens_on_this_machine_only(tmp_path: Path) -> None:
+    assert "has no authentication" in refusal(tmp_path, SMALLEST, "--host", "0.0.0.0")
+
+
+def test_a_store_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    assert "names no store" in refusal(tmp_path, SMALLEST, "--store", "mysql://it")
+
+
+def test_a_verifier_that_can_not_be_had_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    auth = '[auth]\nverifier = "nowhere:it"\nissuer = "https://id.example"\nresource = "https://me.example/mcp"\n'
+    assert "auth.verifier: nowhere:it can't be had: ModuleNotFoundError" in refusal(tmp_path, SMALLEST + auth)
+    auth = auth.replace("nowhere:it", "pathlib:Path")
+    assert "auth.verifier: pathlib:Path has no verify_token" in refusal(tmp_path, SMALLEST + auth)
+
+
+def test_a_backend_that_can_not_be_called_is_refused(tmp_path: Path) -> None:
+    assert "perdure: " in refusal(tmp_path, SMALLEST.replace("127.0.0.1:9", "user:secret@127.0.0.1:9"))
+
+
+async def test_metrics_are_there_if_they_are_asked_for_and_tell_of_each_backend() -> None:
+    mcp = MCPServer("one")
+    mcp.add_tool(lambda: "done", name="do")
+    async with serving(mcp) as (_, url):
+        async with fronting({"one": url}, "metrics = true") as front:
+            await front.client.call("one_do", {})
+            await front.client.call("nobody", {})
+            said = (await front.http.get(front.url.replace("/mcp", "/metrics"))).text
+        async with fronting({"one": url}) as front:
+            assert (await front.http.get(front.url.replace("/mcp", "/metrics"))).status_code == 404
+    assert 'perdure_gateway_requests_total{backend="one",method="tools/call",outcome="ok"} 1' in said
+    assert 'perdure_gateway_requests_total{backend="none",method="tools/call",outcome="error"} 1' in said
+    assert 'perdure_gateway_request_seconds_count{backend="one",method="tools/call"} 1' in said
+    assert 'perdure_gateway_backend_breaker{backend="one",position="closed"} 1' in said
+
+
+async def test_its_health_is_that_of_the_table_of_routes() -> None:
+    class Away(MemoryRoutes):
+        async def find_many(self, owner: Owner, ids: Collection[str]) -> Mapping[str, Route]:
+            raise StoreUnavailable
+
+    config = parse(SMALLEST)
+    for routes, status in ((MemoryRoutes(), 200), (Away(), 503)):
+        app = application(config, assemble(config, routes), routes)
+        async with hosting(app) as (http, url):
+            assert (await http.get(f"{url}/health")).status_code == status
+
+
+def backend(identity: SignedConfig | ExchangeConfig | ForwardConfig | None) -> BackendConfig:
+    return BackendConfig("it", "http://127.0.0.1:9/mcp", Naming(), Naming(), identity=identity)
+
+
+def test_each_way_of_passing_on_who_asks_gets_its_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "s" * 32)
+    (tmp_path / "secret").write_text("s" * 32 + "\n")
+    signed = SignedConfig("it", None, "k", SecretPlace("SECRET", None), pair=False)
+    assert isinstance(passing_of(backend(signed), "front"), SignedHeader)
+    place = SecretPlace(None, str(tmp_path / "secret"))
+    exchange = ExchangeConfig("https://as.example/token", "me", place, "it", None, None)
+    assert isinstance(passing_of(backend(exchange), "front"), TokenExchange)
+    assert isinstance(passing_of(backend(ForwardConfig("it")), "front"), ForwardToken)
+    assert isinstance(passing_of(backend(None), "front"), Anonymous)
+
+
+@pytest.mark.parametrize("place", [SecretPlace("UNSET", None), SecretPlace(None, "/no/such/file")])
+def test_a_secret_that_is_not_there_is_refused_by_its_place(place: SecretPlace) -> None:
+    signed = SignedConfig("it", None, "k", place, pair=False)
+    with pytest.raises(ConfigurationError, match=r"backends\.it\.identity: (UNSET is not set|/no/such/file)"):
+        passing_of(backend(signed), "front")
