@@ -25,6 +25,8 @@ LOADED: Final = (
     "perdure.ops.calling.commands",
     "perdure.client",
     "perdure.store.postgres",
+    "hypothesis",
+    "pytest",
     "uvicorn.lifespan.on",
     "uvicorn.protocols.http.h11_impl",
 )
