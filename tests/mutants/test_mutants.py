@@ -5,7 +5,6 @@ out of many, and run in a process of their own, with the mutant; all of them are
 test that fails anyhow notices nothing.
 """
 
-import asyncio
 import os
 import re
 import sys
