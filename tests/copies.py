@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -50,15 +49,6 @@ class Copy:
         """Wait for its end: how that was."""
         while self.returncode is None:  # noqa: ASYNC110 - by another process
             await asyncio.sleep(0.005)
-        assert self._returncode is not None
-        return self._returncode
-
-    def waited(self, within: float = PATIENCE) -> int:
-        """`wait`, without a loop."""
-        deadline = time.monotonic() + within
-        while self.returncode is None:
-            assert time.monotonic() < deadline, "it does not end"
-            time.sleep(0.005)
         assert self._returncode is not None
         return self._returncode
 
