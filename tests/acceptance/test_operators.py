@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import copies
 from tests.acceptance.support import attended, free_port, rows, store_url
 from tests.acceptance.workers import PERDURE, launch
 from tests.support import eventually
@@ -26,14 +27,9 @@ class Site:
 
     async def operate(self, *words: str) -> tuple[int, str]:
         """A command of an operator: its status, and what it printed."""
-        child = await asyncio.create_subprocess_exec(
-            PERDURE, "tasks", *words, "--store", store_url(self.folder), cwd=ROOT,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        output, complaint = await child.communicate()
-        assert b"Traceback" not in complaint, complaint.decode()
-        assert child.returncode is not None
-        return child.returncode, (output or complaint).decode()
+        ended = await copies.ended([PERDURE, "tasks", *words, "--store", store_url(self.folder)])
+        assert "Traceback" not in ended.errors, ended.errors
+        return ended.code, ended.output or ended.errors
 
     async def told(self, *words: str) -> Any:
         status, output = await self.operate(*words, "--json")

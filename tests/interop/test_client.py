@@ -106,15 +106,16 @@ async def without_tasks(folder: Path) -> AsyncGenerator[str]:
 SERVERS: Final = {"ours": ours, "FastMCP": fastmcp, "without tasks": without_tasks}
 
 
-@pytest.fixture(params=SERVERS)
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    async with SERVERS[request.param](tmp_path) as found:
+# One server for several tests, since FastMCP's takes longer to start than all that is asked of it.
+@pytest.fixture(scope="module", params=SERVERS)
+async def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    async with SERVERS[request.param](tmp_path_factory.mktemp("any")) as found:
         yield found
 
 
-@pytest.fixture(params=["ours", "FastMCP"])
-async def with_tasks(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    async with SERVERS[request.param](tmp_path) as found:
+@pytest.fixture(scope="module", params=["ours", "FastMCP"])
+async def with_tasks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    async with SERVERS[request.param](tmp_path_factory.mktemp("tasks")) as found:
         yield found
 
 
