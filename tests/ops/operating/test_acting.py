@@ -128,10 +128,14 @@ def test_all_that_have_something_in_common_are_cancelled_once_somebody_has_agree
         return [await over(store), await ready(store, owner=BOB), await ready(store), await asking(store)]
 
     finished, bobs, waiting, asks = opened(url, fill)
-    for answer in ("", "n\n"):
+    for answer, code, said in (
+        ("", 2, "Nobody is here to agree, so nothing was done. Say --yes.\n"),
+        ("n\n", 1, "perdure: nothing was done\n"),
+    ):
         done = command(url, "cancel", "--principal", "ada", answer=answer)
-        assert (done.exit_code, done.stdout) == (1, "")
+        assert (done.exit_code, done.stdout) == (code, "")
         assert done.stderr.startswith("Ask 2 tasks to stop? [y/N]: ")
+        assert done.stderr.endswith(said)
     assert got(url, waiting).status is Status.WORKING
     done = command(url, "cancel", "--principal", "ada", "--json", answer="y\n")
     assert done.exit_code == 0

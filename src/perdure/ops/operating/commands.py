@@ -7,6 +7,7 @@ understood. It asks before it touches tasks that were not named one by one, unle
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -180,6 +181,15 @@ def _meant(given: dict[str, Any], among: filters.Statuses) -> Which:
 
 
 def _agreed(store: str, which: Which, question: str, *, yes: bool) -> None:
-    if not yes:
-        count = acting.count(store, which)
-        click.confirm(question.format(f"{count} task{'' if count == 1 else 's'}"), abort=True, err=True)
+    """Go on only if somebody agrees. The end of the input is nobody's answer: there is no terminal, most likely."""
+    if yes:
+        return
+    count = acting.count(store, which)
+    counted = f"{count} task{'' if count == 1 else 's'}"
+    click.echo(f"{question.format(counted)} [y/N]: ", nl=False, err=True)
+    answer = sys.stdin.readline() if sys.stdin else ""
+    if not answer:
+        click.echo(err=True)
+        raise click.UsageError("Nobody is here to agree, so nothing was done. Say --yes.")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise SystemExit("perdure: nothing was done")
