@@ -12,7 +12,7 @@ import pytest
 
 from perdure.ops.ending import UNWRITTEN
 from perdure.store.base import Store
-from tests.ops.operating.support import filled, minted
+from tests.ops.operating.support import minted, opened
 from tests.support import PATIENCE
 
 PROGRAM: Final = (sys.executable, "-c", "from perdure.ops.program import program; program()")
@@ -25,7 +25,7 @@ CLOSED: Final = "perdure: standard output can't be written: Bad file descriptor\
 def store(tmp_path: Path) -> str:
     """A store with one task."""
     url = f"sqlite:///{tmp_path / 'tasks.db'}"
-    filled(url, created)
+    opened(url, created)
     return url
 
 
