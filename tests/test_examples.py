@@ -273,7 +273,7 @@ def test_a_status_is_printed_as_the_pages_show_it(name: str, loads: Loads, uncla
     columns = ("ready", "held", "waiting", "oldest_ready_ms")
     handlers = [{"tool": f"tools/call:{tool}", **dict(zip(columns, load, strict=True))} for tool, load in loads.items()]
     said = "\n".join(say_status({"store": "", "workers": [], "tools": handlers, "unclaimable": unclaimable}))
-    table = said[said.index("handler ") :]
+    table = said[said.index("tool  ") :]
     assert f"{table}\n```" in (ROOT / "docs" / name).read_text("utf-8")
 
 
