@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Final
 
 LOADED: Final = (
+    "perdure.ops.program",
     "perdure.ops.cli",
+    "perdure.ops.app",
+    "perdure.ops.ending",
+    "perdure.ops.keeping",
+    "perdure.ops.operating",
+    "perdure.ops.serve",
+    "perdure.ops.serving",
     "perdure.ops.calling.commands",
     "perdure.client",
     "perdure.store.postgres",
@@ -90,7 +97,7 @@ def become(arguments: list[str], folder: str, environment: dict[str, str]) -> No
     if program != sys.executable:
         sys.argv, sys.path[:] = arguments, [str(Path(program).parent), *_PATH]
         sys.modules["__main__"].__package__ = None  # which tells click how it was started
-        importlib.import_module("perdure.ops.cli").program()
+        importlib.import_module("perdure.ops.program").program()
     elif rest[0] == "-c":
         sys.argv, sys.path[:] = ["-c", *rest[2:]], ["", *_PATH]
         exec(compile(rest[1], "<string>", "exec"), vars(sys.modules["__main__"]))

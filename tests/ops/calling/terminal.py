@@ -25,7 +25,7 @@ from perdure.ops.calling.screen import Keyboard, Screen
 from tests.support import PATIENCE, eventually
 from tests.wire.support import ROOT
 
-PERDURE = (sys.executable, "-c", "from perdure.ops.cli import main; main(prog_name='perdure')")
+PERDURE = (sys.executable, "-c", "from perdure.ops.program import program; program()")
 CTRL_C, CTRL_D = "\x03", "\x04"
 _COMMAND = re.compile(r"\x1b\[(\d*(?:;\d+)*)([A-Za-z])")
 
