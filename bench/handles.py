@@ -31,30 +31,45 @@ from .quiet import Others, Turns, noise
 CPU_TARGET: Final = 30.0
 """Per cent of one core."""
 STREAMS_TARGET: Final = 10
-"""Opened for all that were started one after the other; open at once are two at most, and one in the end."""
+"""Opened for all that were started one after the other."""
+AT_ONCE_TARGET: Final = 2
+"""Open at once: the one that tells, and the one that is to take its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A turn: per cent of a core, what was asked a second, streams opened in all; and seconds until all waits ended."""
+    """A turn.
+
+    `cpu`: per cent of a core. `polls`: what was asked a second. `streams`: opened in all; `at_once`: open at most.
+    `ended`: seconds until all waits ended.
+    """
 
     cpu: float
     polls: float
     streams: int
+    at_once: int
     ended: float
 
 
 class Counted:
-    """Counts the requests of a session by their methods."""
+    """Counts the requests of a session by their methods: those `sent`, and the `most` that were open at a time."""
 
     def __init__(self, client: Client) -> None:
         self.sent: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self._open: Counter[str] = Counter()
         self._send = client.session.send_request
         client.session.send_request = self
 
     async def __call__(self, request: Any, *arguments: Any, **options: Any) -> Any:
-        self.sent[request.method] += 1
-        return await self._send(request, *arguments, **options)
+        method = request.method
+        self.sent[method] += 1
+        self._open[method] += 1
+        self.most[method] = max(self.most[method], self._open[method])
+        try:
+            return await self._send(request, *arguments, **options)
+        finally:
+            self._open[method] -= 1
 
 
 async def waiting(client: Client, tasks: Tasks, count: int, group: anyio.abc.TaskGroup) -> list[TaskHandle]:
@@ -89,7 +104,8 @@ async def turn(server: Server, count: int, settle: float, seconds: float, *, lis
             cancelled = time.perf_counter()
         ended = time.perf_counter() - cancelled
     tasks.journal.close()
-    return Idle(used, polls, counted.sent["subscriptions/listen"], ended)
+    streams = "subscriptions/listen"
+    return Idle(used, polls, counted.sent[streams], counted.most[streams], ended)
 
 
 def lines(name: str, turns: Turns[Idle], *, listens: bool) -> Iterator[report.Line]:
@@ -97,6 +113,8 @@ def lines(name: str, turns: Turns[Idle], *, listens: bool) -> Iterator[report.Li
     yield report.measured("  polls", report.spread(turns.values(lambda one: one.polls), "{:.1f}/s".format))
     streams = turns.values(lambda one: one.streams)
     yield report.at_most("  streams opened in all", streams, STREAMS_TARGET if listens else 0, "{:.0f}".format)
+    at_once = turns.values(lambda one: one.at_once)
+    yield report.at_most("  streams open at once", at_once, AT_ONCE_TARGET if listens else 0, "{:.0f}".format)
     ended = turns.values(lambda one: one.ended)
     yield report.measured("  from the last cancel to the last wait's end", report.spread(ended, "{:.2f} s".format))
     yield report.measured("  used by others", noise([turns]))

@@ -81,9 +81,9 @@ REFUSED: Final = Answer("refused", 401, "by the SDK, with `WWW-Authenticate`; no
 SAID: Final = Answer("said", 204, "it is passed on to the tool")
 TOO_LATE: Final = Answer("too late", 409, "", None, "The work was settled before, or its task is over")
 NO_HANDLE: Final = Answer("no handle", 401, "the same for every handle that names nothing", None, "Unknown handle")
-SHOWN: Final = Answer("shown", None, "how far it is; exit status 0")
-NOT_THERE: Final = Answer("not there", None, "one line; exit status 1", None, "Task not found")
-NOT_AN_ID: Final = Answer("not an id", None, "one line; exit status 1", None, "Malformed task id")
+SHOWN: Final = Answer("shown", None, "how far it is; exit code 0")
+NOT_THERE: Final = Answer("not there", None, "one line; exit code 1", None, "Task not found")
+NOT_AN_ID: Final = Answer("not an id", None, "one line; exit code 1", None, "Malformed task id")
 
 ANSWERS: Final = (
     TASK, DONE, STREAM, NOTHING, UNKNOWN, GONE, MALFORMED, UNDECLARED, REFUSED, SAID, TOO_LATE, NO_HANDLE, SHOWN,

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,11 @@ __all__ = [
     "postgres",
     "shared",
 ]
+
+# Before any program is started; processes of pytest-xdist have it from the one that started them.
+_FIRST = str(Path(__file__).with_name("started"))
+if _FIRST not in os.environ.get("PYTHONPATH", ""):
+    os.environ["PYTHONPATH"] = f"{_FIRST}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
 
 # The machines that run this have two shared cores, so a deadline per example would report the neighbours. In CI the
 # examples are the same on each run: a submission is judged by its own change, and the search for new counterexamples

@@ -17,6 +17,8 @@ from typing import Final
 __all__ = ["environment", "sources"]
 
 PIP: Final = ("-m", "pip", "--quiet", "--disable-pip-version-check")
+_PATIENCE: Final = 600.0
+"""Seconds for one command, which holds the lock meanwhile."""
 
 
 def environment(folder: Path, *packages: str) -> Path:
@@ -24,8 +26,8 @@ def environment(folder: Path, *packages: str) -> Path:
     home = folder / "venv"
     with _made_once(folder, *packages) as missing:
         if missing:
-            subprocess.run([sys.executable, "-m", "venv", home], check=True)
-            subprocess.run([home / "bin" / "python", *PIP, "install", *packages], check=True)
+            subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=_PATIENCE)
+            subprocess.run([home / "bin" / "python", *PIP, "install", *packages], check=True, timeout=_PATIENCE)
     return home / "bin" / "python"
 
 
@@ -35,7 +37,7 @@ def sources(folder: Path, package: str, version: str) -> Path:
     with _made_once(folder, requirement) as missing:
         if missing:
             download = [sys.executable, *PIP, "download", "--no-deps", "--no-binary", package, "--dest", folder]
-            subprocess.run([*download, requirement], check=True)
+            subprocess.run([*download, requirement], check=True, timeout=_PATIENCE)
             with tarfile.open(folder / f"{package}-{version}.tar.gz") as archive:
                 archive.extractall(folder, filter="data")
     return folder / f"{package}-{version}"

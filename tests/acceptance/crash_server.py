@@ -16,7 +16,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel
 
 from perdure import Elicit, SyncTaskContext, TaskContext, Tasks, serve
@@ -137,6 +139,20 @@ async def one_question(label: str, task: TaskContext) -> Result:
     answer = await task.elicit("name", f"{label}: your name?", Text)
     await asyncio.sleep(0.05)
     return run.end(answers={"name": answer.data and answer.data.text})
+
+
+async def introduced(ctx: Context[Any, Any]) -> str | InputRequiredResult:
+    """Asks for a name before there is a task."""
+    if ctx.input_responses:
+        said = ctx.input_responses["name"]
+        return str(said.content["text"]) if isinstance(said, ElicitResult) and said.content else ""
+    question = ElicitRequestFormParams(message="Your name?", requested_schema=Text.model_json_schema())
+    return InputRequiredResult(input_requests={"name": ElicitRequest(params=question)}, request_state="asked")
+
+
+@tasks.tool(max_attempts=1000, poll_interval="100ms", prepare=introduced)
+async def question_before(label: str, task: TaskContext) -> Result:
+    return Run(task).end(answers={"name": task.prepared})
 
 
 @tool

@@ -226,7 +226,8 @@ class Deployment:
     async def start(self, name: str, instance: str) -> None:
         """Start a unit. `up` waits for it."""
         port = int(instance) if name == "perdure-server@" else 0
-        process = await launch(self.folder, *command(name, instance, self.env), port=port, env=self.env)
+        words = command(name, instance, self.env)
+        process = await launch(self.folder, *words, port=port, env=self.env, anew=True)
         self.processes[name, instance] = process
 
     async def up(self, name: str, instance: str) -> Server:

@@ -54,7 +54,7 @@ class Replica:
 async def start_replica(folder: Path, store: str, *options: str, env: Mapping[str, str] | None = None) -> Server:
     port = free_port()
     command = [PERDURE, "serve", APP, "--port", str(port), "--store", store, *options]
-    return await launch(folder, *command, port=port, env=env)
+    return await launch(folder, *command, port=port, env=env, anew="AHEAD" in (env or {}))
 
 
 @asynccontextmanager
@@ -75,7 +75,7 @@ async def attended(server: Server) -> AsyncGenerator[Replica]:
 @asynccontextmanager
 async def worker(folder: Path, store: str, env: Mapping[str, str] | None = None) -> AsyncGenerator[Server]:
     """A process that only works. At the end as `attended`."""
-    process = await launch(folder, PERDURE, "worker", APP, "--store", store, env=env)
+    process = await launch(folder, PERDURE, "worker", APP, "--store", store, env=env, anew="AHEAD" in (env or {}))
     try:
 
         def works() -> bool:

@@ -12,7 +12,7 @@ import signal
 import socket
 import sqlite3
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import httpx2
 
+from tests import copies
 from tests.support import PATIENCE, eventually
 from tests.wire.support import ROOT, Client
 
@@ -47,7 +48,10 @@ def exists(pid: int) -> bool:
     return True
 
 
-def signalled(child: asyncio.subprocess.Process, how: signal.Signals) -> None:
+Process = asyncio.subprocess.Process | copies.Copy
+
+
+def signalled(child: Process, how: signal.Signals) -> None:
     """Send a signal to a child that may be ending just now.
 
     Its own `send_signal` looks first whether it has ended, and whoever looks takes the exit status away from asyncio.
@@ -59,7 +63,7 @@ def signalled(child: asyncio.subprocess.Process, how: signal.Signals) -> None:
 class Server:
     """A server process. Made by `start`, or by `running`, which also ends it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int, output: Path) -> None:
+    def __init__(self, process: Process, port: int, output: Path) -> None:
         self.process = process
         self.port = port
         self.output = output
@@ -105,23 +109,27 @@ class Server:
 
 
 async def start(
-    script: Path, folder: Path, *options: str, port: int = 0, env: Mapping[str, str] | None = None
+    script: Path, folder: Path, *options: str, port: int = 0, env: Mapping[str, str] | None = None, anew: bool = False
 ) -> Server:
     """`python SCRIPT --port PORT --store …/tasks.db OPTIONS` as a process that has just begun."""
     port = port or free_port()
     output = folder / f"server-{port}.log"
-    arguments = [script, "--port", str(port), "--store", store_url(folder), *options]
+    command = [sys.executable, str(script), "--port", str(port), "--store", store_url(folder), *options]
+    return Server(await begun(command, output, environment(folder, env), anew=anew), port, output)
+
+
+def environment(folder: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    return {**os.environ, "PYTHONFAULTHANDLER": "1", "EFFECTS": str(folder / "effects.log"), **(env or {})}
+
+
+async def begun(command: Sequence[str], output: Path, env: Mapping[str, str], *, anew: bool) -> Process:
+    """A process of that command in the repository's root: a copy of one that has loaded Perdure, or started `anew`."""
     with output.open("ab") as sink:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *map(str, arguments),
-            cwd=ROOT,
-            env={**os.environ, "PYTHONFAULTHANDLER": "1", "EFFECTS": str(folder / "effects.log"), **(env or {})},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
+        if not anew:
+            return copies.start(command, env=env, output=sink.fileno(), errors=sink.fileno())
+        return await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink
         )
-    return Server(process, port, output)
 
 
 @asynccontextmanager

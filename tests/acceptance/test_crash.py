@@ -126,7 +126,7 @@ class Storm:
 
     @asynccontextmanager
     async def server(self) -> AsyncGenerator[Server]:
-        server = await start(CRASH_SERVER, self.folder, port=self.port)
+        server = await start(CRASH_SERVER, self.folder, port=self.port, anew=True)
         try:
             yield server
         finally:

@@ -27,7 +27,7 @@ ADDED: Final = 4.0
 
 async def status(folder: Path) -> dict[str, Any]:
     found = await said(folder, "status")
-    return {each["handler"]: (each["ready"], each["held"]) for each in found["handlers"]} | {
+    return {each["tool"]: (each["ready"], each["held"]) for each in found["tools"]} | {
         "unclaimable": found["unclaimable"]
     }
 
@@ -98,7 +98,7 @@ class Load:
 async def test_a_rolling_restart_under_load_loses_nothing_and_delays_nothing_for_long(tmp_path: Path) -> None:
     async with (
         serving(tmp_path) as (_, client),
-        crew(tmp_path, "--concurrency", "8", count=WORKERS) as workers,
+        crew(tmp_path, "--concurrency", "8", count=WORKERS, anew=True) as workers,
         AsyncExitStack() as stack,
     ):
         load = Load(client)
@@ -106,7 +106,7 @@ async def test_a_rolling_restart_under_load_loses_nothing_and_delays_nothing_for
             await eventually(lambda: len(load.ids) >= 60, "there is load")
             calm = len(load.ids)
             for worker in workers:
-                after = await start_worker(tmp_path, "--concurrency", "8")
+                after = await start_worker(tmp_path, "--concurrency", "8", anew=True)
                 assert await worker.stop() == 0
                 await stack.enter_async_context(attending(tmp_path, after))
             restarted = len(load.ids)

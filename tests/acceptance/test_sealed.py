@@ -1,10 +1,10 @@
 """A server's keys, from the first to the next, as its operators have it: real processes, with a task that goes on."""
 
-import asyncio
 import os
 from pathlib import Path
 
-from tests.acceptance.support import REPORT_SERVER, ROOT, attended, running, start, store_url
+from tests import copies
+from tests.acceptance.support import REPORT_SERVER, attended, running, start, store_url
 from tests.acceptance.test_report_server import APPROVED
 from tests.acceptance.workers import PERDURE
 from tests.store.sealed import NEW, OLD, Place
@@ -15,18 +15,9 @@ QUESTION = "Approve the generated report outline?"
 
 async def rekeyed(folder: Path, keys: str, *arguments: str) -> tuple[int, str]:
     """How `perdure rekey` ends, and what it says."""
-    process = await asyncio.create_subprocess_exec(
-        PERDURE,
-        "rekey",
-        store_url(folder),
-        *arguments,
-        cwd=ROOT,
-        env={**os.environ, "PERDURE_KEYS": keys},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode or 0, output.decode()
+    command = [PERDURE, "rekey", store_url(folder), *arguments]
+    ended = await copies.ended(command, env={**os.environ, "PERDURE_KEYS": keys})
+    return ended.code, ended.output + ended.errors
 
 
 async def test_a_task_outlives_a_change_of_keys_and_its_store_never_tells_what_it_is_about(tmp_path: Path) -> None:

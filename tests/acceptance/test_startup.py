@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 
 import pytest
 
+from tests import copies
 from tests.acceptance.support import REPORT_SERVER, accepts, free_port, store_url
 from tests.support import PATIENCE
 
@@ -74,19 +76,17 @@ def usage_error(folder: Path, *command: str, port: int = 0) -> str:
 
 def ended(folder: Path, *command: str, port: int) -> tuple[int, str, str]:
     """Run a command to its end in `folder`, watching the port all the while."""
-    process = subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
     deadline = time.monotonic() + PATIENCE
-    try:
-        while process.poll() is None:
-            assert not (port and accepts(port)), "the port opened"
-            assert time.monotonic() < deadline, "it serves"
-            time.sleep(0.005)
-        return (process.returncode, *process.communicate())
-    finally:
-        process.kill()
-        process.wait()
+    with TemporaryFile() as output, TemporaryFile() as errors:
+        process = copies.start(command, cwd=folder, output=output.fileno(), errors=errors.fileno())
+        try:
+            while (code := process.returncode) is None:
+                assert not (port and accepts(port)), "the port opened"
+                assert time.monotonic() < deadline, "it serves"
+                time.sleep(0.005)
+            return code, copies.written(output), copies.written(errors)
+        finally:
+            process.kill()
 
 
 def serving(port: int, store: str, *options: str) -> list[str]:

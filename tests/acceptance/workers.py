@@ -1,48 +1,38 @@
 """Processes of one app on one SQLite file: servers that run nothing, and `perdure worker`."""
 
-import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from tests.acceptance.support import Server, attended, free_port, rows, store_url
+from tests import copies
+from tests.acceptance.support import Server, attended, begun, environment, free_port, rows, store_url
 from tests.support import eventually
 from tests.wire import support as wire
-from tests.wire.support import ROOT, Client
+from tests.wire.support import Client
 
-PERDURE: Final = str(Path(sys.executable).with_name("perdure"))
+PERDURE: Final = copies.PERDURE
 APP: Final = "tests.acceptance.fleet:mcp"
 WORKING: Final = "perdure: working for "
 _numbers = count(1)
 
 
-def environment(folder: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    return {**os.environ, "PYTHONFAULTHANDLER": "1", "EFFECTS": str(folder / "effects.log"), **(env or {})}
-
-
-async def launch(folder: Path, *command: str, port: int = 0, env: Mapping[str, str] | None = None) -> Server:
+async def launch(
+    folder: Path, *command: str, port: int = 0, env: Mapping[str, str] | None = None, anew: bool = False
+) -> Server:
     """Any command as a process that has just begun. Its working folder is the repository's root."""
     output = folder / f"process-{next(_numbers)}.log"
-    with output.open("wb") as sink:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=ROOT,
-            env=environment(folder, env),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-        )
-    return Server(process, port, output)
+    return Server(await begun(command, output, environment(folder, env), anew=anew), port, output)
 
 
-async def start_worker(folder: Path, *options: str, app: str = APP, env: Mapping[str, str] | None = None) -> Server:
+async def start_worker(
+    folder: Path, *options: str, app: str = APP, env: Mapping[str, str] | None = None, anew: bool = False
+) -> Server:
     """A worker process that has just begun."""
-    return await launch(folder, PERDURE, "worker", app, "--store", store_url(folder), *options, env=env)
+    return await launch(folder, PERDURE, "worker", app, "--store", store_url(folder), *options, env=env, anew=anew)
 
 
 async def at_work(folder: Path, worker: Server) -> Server:
@@ -85,10 +75,10 @@ async def attending(folder: Path, worker: Server) -> AsyncGenerator[Server]:
 
 @asynccontextmanager
 async def crew(
-    folder: Path, *options: str, count: int = 2, env: Mapping[str, str] | None = None
+    folder: Path, *options: str, count: int = 2, env: Mapping[str, str] | None = None, anew: bool = False
 ) -> AsyncGenerator[list[Server]]:
     """Several workers alike, started together."""
-    started = [await start_worker(folder, *options, env=env) for _ in range(count)]
+    started = [await start_worker(folder, *options, env=env, anew=anew) for _ in range(count)]
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(attending(folder, worker)) for worker in started]
 
@@ -133,9 +123,6 @@ async def just_renewed(folder: Path, process: Server) -> set[str]:
 
 async def said(folder: Path, *command: str) -> Any:
     """What a `perdure` command that looks at the folder's store prints, as JSON."""
-    child = await asyncio.create_subprocess_exec(
-        PERDURE, *command, "--store", store_url(folder), "--json", cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
-    output, _ = await child.communicate()
-    assert child.returncode == 0
-    return json.loads(output)
+    ended = await copies.ended([PERDURE, *command, "--store", store_url(folder), "--json"])
+    assert ended.code == 0, ended.errors
+    return json.loads(ended.output)

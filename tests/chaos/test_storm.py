@@ -1,5 +1,6 @@
 """A short storm, as a user has one: real processes, real faults, a verdict, and nothing left behind."""
 
+import asyncio
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import copies
 from tests.support import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,19 +54,11 @@ def test_a_short_storm_finds_nothing_and_leaves_nothing(
     tmp_path: Path, store: str, faults: int, options: list[str]
 ) -> None:
     options += ["--store", store, "--minutes", "0.1", "--faults", str(faults), "--rate", "6", "--workers", "1"]
-    ended = subprocess.run(
-        command(tmp_path, *options),
-        cwd=ROOT,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "oracle: nothing found" in ended.stdout
-    assert re.search(rf"^faults +[1-{faults}] of {faults} planned$", ended.stdout, re.MULTILINE), ended.stdout
-    created = re.search(r"^tasks created +(\d+)", ended.stdout, re.MULTILINE)
+    ended = asyncio.run(copies.ended(command(tmp_path, *options), env=environment(tmp_path), within=200))
+    assert ended.code == 0, ended.output + ended.errors
+    assert "oracle: nothing found" in ended.output
+    assert re.search(rf"^faults +[1-{faults}] of {faults} planned$", ended.output, re.MULTILINE), ended.output
+    created = re.search(r"^tasks created +(\d+)", ended.output, re.MULTILINE)
     assert created is not None
     assert int(created[1]) > 5
     assert not list(left_behind(tmp_path))

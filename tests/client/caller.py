@@ -9,6 +9,7 @@ environment is there. It prints the result as JSON.
 """
 
 import asyncio
+import importlib
 import json
 import os
 import sys
@@ -18,7 +19,9 @@ from mcp.client import Client
 from mcp.client.session import ClientRequestContext
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
-from perdure.client import HTTP, Tasks
+from perdure.client import HTTP, Tasks, failpoints
+
+importlib.reload(failpoints)  # whoever this is a copy of had loaded it before this environment was there
 
 
 class User:

@@ -11,44 +11,49 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import anyio
 import pytest
 
 from perdure.client.failpoints import FAILPOINTS, VARIABLE
+from tests import copies
 from tests.acceptance.support import CRASH_SERVER, effects, rows, running
 from tests.support import PATIENCE, eventually
-from tests.wire.support import ROOT
 
-ASKED_AGAIN = {"question answered"}
-"""The one moment that nothing covers: the user has answered, and only the process that died knew it."""
+ASKED_AGAIN = {"question answered", "round answered"}
+"""The one moment of a question that nothing covers: the user has answered, and only the process that died knew it."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    process: copies.Copy
+    output: IO[bytes]
 
 
 @asynccontextmanager
-async def program(url: str, folder: Path, *options: str, **env: str) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def program(url: str, folder: Path, *options: str, **env: str) -> AsyncGenerator[Caller]:
     """The caller, in a folder of its own. It is gone at the end."""
-    arguments = [url, str(folder / "journal.db"), str(folder / "asked"), "one_question", *options]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.client.caller", *arguments),
-        cwd=ROOT,
-        env={**os.environ, **env},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
+    tool = "question_before" if env.get(VARIABLE, "").startswith("round") else "one_question"
+    arguments = [url, str(folder / "journal.db"), str(folder / "asked"), tool, *options]
+    command = [sys.executable, "-m", "tests.client.caller", *arguments]
+    with TemporaryFile() as output:
+        process = copies.start(command, env={**os.environ, **env}, output=output.fileno())
+        try:
+            yield Caller(process, output)
+        finally:
             process.kill()
             await process.wait()
 
 
-async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, bytes]:
+async def ended(caller: Caller) -> tuple[int | None, str]:
     """Its exit status, and what it printed."""
     async with asyncio.timeout(PATIENCE):
-        output, _ = await process.communicate()
-    return process.returncode, output
+        status = await caller.process.wait()
+    return status, copies.written(caller.output)
 
 
 def folder_of(folder: Path, failpoint: str) -> Path:
@@ -102,7 +107,7 @@ def asked(folder: Path) -> int:
 @asynccontextmanager
 async def two_that_wait(
     folder: Path,
-) -> AsyncGenerator[tuple[asyncio.subprocess.Process, asyncio.subprocess.Process]]:
+) -> AsyncGenerator[tuple[Caller, Caller]]:
     """A process whose user was asked and answers once the file GATE is there, and another one for the same task."""
     gate = str(folder / GATE)
     async with running(CRASH_SERVER, folder) as (_, client), program(client.url, folder, GATE=gate) as first:
@@ -127,7 +132,7 @@ async def test_two_processes_that_wait_for_one_task_ask_once(tmp_path: Path) -> 
 @pytest.mark.slow
 async def test_a_question_of_a_process_that_died_at_it_is_asked_by_the_other_one(tmp_path: Path) -> None:
     async with two_that_wait(tmp_path) as (first, second):
-        first.kill()
+        first.process.kill()
         await eventually(lambda: asked(tmp_path) == 2, "the second one asks")
         await anyio.Path(tmp_path / GATE).touch()
         status, output = await ended(second)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perdure.client import (
     HTTP,
@@ -26,8 +28,11 @@ from perdure.client import (
     faults,
     pace,
 )
+from perdure.store.sqlite import SQLiteStore
 from tests.client.support import connected
-from tests.wire.support import hosting
+from tests.support import PATIENCE
+from tests.wire.support import Stage, hosting, tasks_on
+from tests.wire.tools import Tools
 
 FULL = MCPError(-32000, "full", {"retryAfterMs": 700})
 
@@ -77,6 +82,9 @@ def test_a_hint_is_a_number_of_milliseconds(data: Any, after: float) -> None:
         (FULL, False),
         (MCPError(-32000, "Connection closed"), True),
         (MCPError(-32000, "gone", {faults.UNREACHABLE: True, "retryAfterMs": 5}), True),
+        (MCPError(-32000, "HTTP status 429", {faults.NOT_BEGUN: True}), False),
+        (MCPError(-32000, "HTTP status 429", {faults.NOT_BEGUN: True, "retryAfterMs": 0}), False),
+        (MCPError(-32600, "HTTP status 401"), False),
         (MCPError(-32603, "Server returned an error response"), True),
         (MCPError(-32603, "Internal error"), False),
         (MCPError(-32001, "timed out"), True),
@@ -119,12 +127,22 @@ async def _answer(request: Request) -> Response:
             return StreamingResponse(_broken(), media_type="application/json")
         case "busy":
             return Response("slow down", 429, {"retry-after": "3"})
+        case "hurried":
+            return JSONResponse({"error": "slow down"}, 429, {"retry-after": "0"})
+        case "stranger":
+            return Response("who are you?", 401)
+        case "token":
+            return JSONResponse({"error": "invalid_token"}, 401)
+        case "forbids":
+            return JSONResponse({"jsonrpc": "2.0", "id": 1, "error": {"code": -32001, "message": "no"}}, 403)
+        case "gone":
+            return Response("gone", 404)
         case "proxy":
             return Response("<html>", 502, {"retry-after": "tomorrow"})
         case "says":
             return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "mine"}}, 503)
         case how:
-            return Response(how, 418)
+            return Response(how, 500)
 
 
 @asynccontextmanager
@@ -140,6 +158,8 @@ async def posted(url: str) -> tuple[int, str, Any]:
     if not response.headers.get("content-type", "").startswith("application/json"):
         return response.status_code, response.text, None
     error = response.json()["error"]
+    assert error["code"] in (-32000, -32001, -32600)
+    assert (error["code"] == -32600) is (error["message"] == "HTTP status 401")
     return response.status_code, error["message"], error.get("data")
 
 
@@ -148,11 +168,58 @@ async def test_errors_of_http_become_answers_and_answers_stay_as_they_are() -> N
         status, message, data = await posted(f"{url}/breaks")
         assert (status, data) == (503, {faults.UNREACHABLE: True})
         assert message.startswith("The server can't be reached: ")
-        assert await posted(f"{url}/busy") == (503, "HTTP status 429", {"retryAfterMs": 3000})
+        assert await posted(f"{url}/busy") == (503, "HTTP status 429", {"retryAfterMs": 3000, faults.NOT_BEGUN: True})
+        hurried = {"retryAfterMs": 0, faults.NOT_BEGUN: True}
+        assert await posted(f"{url}/hurried") == (503, "HTTP status 429", hurried)
         assert await posted(f"{url}/proxy") == (503, "HTTP status 502", {faults.UNREACHABLE: True})
         assert await posted(f"{url}/says") == (503, "mine", None)
-        assert await posted(f"{url}/other") == (418, "other", None)
+        assert await posted(f"{url}/forbids") == (403, "no", None)
+        for what_does_not_pass in ("stranger", "token"):
+            assert await posted(f"{url}/{what_does_not_pass}") == (401, "HTTP status 401", None)
+        for as_the_sdk_has_it in ((404, "gone", None), (500, "other", None)):
+            assert await posted(f"{url}/{as_the_sdk_has_it[1]}") == as_the_sdk_has_it
     assert (await posted(url))[:2] == (503, "The server can't be reached: ConnectError")
+
+
+class Guard:
+    """Lets everybody in, until the token is past its time. A middleware."""
+
+    refusal: Response | None = None
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refuses = self.refusal is not None and scope["type"] == "http"
+        await (self.refusal if refuses and self.refusal else self._app)(scope, receive, send)
+
+
+@pytest.mark.parametrize("refusal", [Response("who?", 401), JSONResponse({"error": "invalid_token"}, 401)])
+async def test_a_token_that_is_past_its_time_ends_a_wait_and_makes_no_call_unsure(
+    tmp_path: Path, tools: Tools, refusal: Response, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = tasks_on(SQLiteStore(f"sqlite:///{tmp_path / 'tasks.db'}"))
+    mcp = served.server("wire", version="1.0")
+    tools.declare(served)
+    app = mcp.streamable_http_app()
+    app.add_middleware(Guard)
+    tasks = Tasks()
+    async with hosting(app) as (_, url), connected(f"{url}/mcp", tasks) as client:
+        handle = await tasks.start(client, "gated")
+        monkeypatch.setattr(Guard, "refusal", refusal)
+        with pytest.raises(RequestRefused, match="HTTP status 401"):
+            await handle.result(PATIENCE)
+        with pytest.raises(MCPError, match="HTTP status 401"):
+            await tasks.start(client, "gated")
+    assert [record.task_id for record in tasks.journal.records()] == [handle.id]
+
+
+async def test_one_transport_is_for_one_client_at_a_time(scene: Stage) -> None:
+    transport = HTTP(scene.client.url, verify=False, trust_env=False)
+    for _ in range(2):
+        async with transport:
+            with pytest.raises(RuntimeError, match="in use"):
+                await transport.__aenter__()
 
 
 async def test_a_server_that_is_away_is_not_taken_for_one_of_the_handshake_era() -> None:

@@ -1,16 +1,19 @@
 """The journal by itself: what it remembers, whose question is whose, and who may read it."""
 
+import os
 import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from perdure.client import Journal, JournalUnusable, Record
+from perdure.client import Journal, JournalUnusable, KeyReused, Record, journal_sql
 from perdure.client.holder import LockedFile
-from perdure.client.journal import Answered, Asking
+from perdure.client.journal import Answered, Unanswered
 from tests.wire.support import ROOT
 
 SERVER = "http://127.0.0.1:8000/mcp"
@@ -30,19 +33,60 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
 def test_a_call_is_known_by_its_key_and_then_by_its_task_too(journal: Journal) -> None:
     record = begun(journal)
     assert (record.task_id, record.arguments) == (None, {"secret": "sesame"})
-    assert journal.intend(SERVER, "greet", "one", {}) == (record, False)
-    handle = journal.handle(record, "tsk_1")
+    assert journal.intend(SERVER, "greet", "one", {"secret": "sesame"}) == (record, False)
+    handle = journal.put_handle(record, "tsk_1")
     assert (handle.task_id, handle.arguments) == ("tsk_1", None)
     assert journal.find(SERVER, "one") == journal.find(SERVER, "tsk_1") == handle
     assert journal.find("http://elsewhere/mcp", "one") is None
     journal.close()
 
 
+def test_a_key_is_that_of_one_tool_with_the_same_arguments(journal: Journal) -> None:
+    handle = journal.put_handle(begun(journal), "tsk_1")
+    for tool, arguments in (("greet", {"secret": "other"}), ("greet", None), ("leave", {"secret": "sesame"})):
+        with pytest.raises(KeyReused, match="'one'") as reused:
+            journal.intend(SERVER, tool, "one", arguments)
+        assert reused.value.record == handle
+    assert journal.intend(SERVER, "greet", "one", {"secret": "sesame"}) == (handle, False)
+    nothing, _ = journal.intend(SERVER, "greet", "two", {})
+    assert journal.intend(SERVER, "greet", "two", None) == (nothing, False)
+    journal.close()
+
+
 def test_two_calls_that_come_to_one_task_are_one_record(journal: Journal) -> None:
-    first = journal.handle(begun(journal), "tsk_1")
-    assert journal.handle(begun(journal, "two"), "tsk_1") == first
+    first = journal.put_handle(begun(journal), "tsk_1")
+    assert journal.put_handle(begun(journal, "two"), "tsk_1") == first
     assert journal.adopt(SERVER, "", "tsk_1") == first
     assert journal.records() == [first]
+    journal.close()
+
+
+def test_a_handle_that_comes_after_its_record_was_forgotten_is_put_down_all_the_same(journal: Journal) -> None:
+    record = begun(journal)
+    assert journal.forget(record)
+    handle = journal.put_handle(record, "tsk_1")
+    assert (handle.key, handle.task_id, handle.tool, handle.arguments) == ("one", "tsk_1", "greet", None)
+    assert journal.records() == [handle]
+    journal.close()
+
+
+def test_also_if_its_key_is_another_call_s_by_now(journal: Journal) -> None:
+    record = begun(journal)
+    journal.forget(record)
+    other = begun(journal)
+    assert journal.put_handle(record, "tsk_1").task_id == "tsk_1"
+    assert journal.find(SERVER, "one") == other
+    journal.close()
+
+
+def test_a_task_s_id_goes_before_a_key_that_reads_the_same(journal: Journal) -> None:
+    other = begun(journal, "tsk_1")
+    handle = journal.put_handle(begun(journal, "one"), "tsk_1")
+    assert journal.find(SERVER, "tsk_1") == handle
+    assert journal.intend(SERVER, "greet", "tsk_1", {"secret": "sesame"}) == (other, False)
+    taken = begun(journal, "task:tsk_2")
+    assert journal.adopt(SERVER, "", "tsk_2").task_id == "tsk_2"
+    assert journal.find(SERVER, "task:tsk_2") == taken
     journal.close()
 
 
@@ -58,10 +102,10 @@ def test_a_task_without_a_call_is_remembered_as_well(journal: Journal) -> None:
 
 def test_a_question_is_claimed_answered_and_sent_once(journal: Journal) -> None:
     record = begun(journal)
-    assert journal.claim(record, "form") == Asking(mine=True)
-    assert journal.claim(record, "form") == Asking(mine=False)
+    assert journal.claim(record, "form") == Unanswered(mine=True)
+    assert journal.claim(record, "form") == Unanswered(mine=False)
     journal.release(record, "form")
-    assert journal.claim(record, "form") == Asking(mine=True)
+    assert journal.claim(record, "form") == Unanswered(mine=True)
     assert journal.answer(record, "form", {"action": "accept"})
     assert not journal.answer(record, "form", {"action": "decline"})
     journal.release(record, "form")
@@ -69,7 +113,7 @@ def test_a_question_is_claimed_answered_and_sent_once(journal: Journal) -> None:
     journal.sent(record, "form")
     assert journal.claim(record, "form") == Answered(None)
     assert not journal.answer(record, "form", {})
-    assert journal.claim(record, "entry") == Asking(mine=True)
+    assert journal.claim(record, "entry") == Unanswered(mine=True)
     journal.close()
 
 
@@ -79,8 +123,29 @@ def test_answers_are_never_taken_over_by_another_call(journal: Journal) -> None:
     assert journal.answer(record, "form", {"action": "accept"})
     assert journal.forget(record)
     assert journal.answer(record, "form", {"action": "accept"})
-    assert journal.claim(begun(journal), "form") == Asking(mine=True)
+    assert journal.claim(begun(journal), "form") == Unanswered(mine=True)
     journal.close()
+
+
+PLANS = {
+    "BY_TASK": "SEARCH call USING INDEX sqlite_autoindex_call_2 (server=? AND task_id=?)",
+    "BY_KEY": "SEARCH call USING INDEX sqlite_autoindex_call_1 (server=? AND key=?)",
+    "BY_NUMBER": "SEARCH call USING INTEGER PRIMARY KEY (rowid=?)",
+    "OTHER": "SEARCH call USING COVERING INDEX sqlite_autoindex_call_2 (server=? AND task_id=?)",
+    "SETTLE": "SEARCH call USING INTEGER PRIMARY KEY (rowid=?)",
+    "FORGET_ANSWERS": "SEARCH question USING PRIMARY KEY (call=?)",
+    "PRUNE": "SEARCH call USING INDEX call_settled (settled_at<?)",
+    "QUESTION": "SEARCH question USING PRIMARY KEY (call=? AND key=?)",
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_statements_find_their_rows_by_an_index(name: str) -> None:
+    statement = vars(journal_sql)[name]
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(journal_sql.TABLES)
+        plan = db.execute(f"EXPLAIN QUERY PLAN {statement}", ["x"] * statement.count("?")).fetchall()
+    assert [row[3] for row in plan] == [PLANS[name]]
 
 
 def test_it_is_closed_with_the_last_reference(tmp_path: Path) -> None:
@@ -92,14 +157,14 @@ def test_an_answer_that_was_refused_is_none(journal: Journal) -> None:
     record = begun(journal)
     assert journal.answer(record, "form", {"action": "accept"})
     journal.refused(record, "form")
-    assert journal.claim(record, "form") == Asking(mine=True)
+    assert journal.claim(record, "form") == Unanswered(mine=True)
     journal.close()
 
 
 def test_what_is_over_is_forgotten_after_a_while_and_what_is_not_is_kept(tmp_path: Path) -> None:
     now, path = 1_000_000.0, tmp_path / "journal.db"
     journal = Journal(path, now=lambda: now)
-    journal.settle(journal.handle(begun(journal), "tsk_1"), "completed")
+    journal.settle(journal.put_handle(begun(journal), "tsk_1"), "completed")
     begun(journal, "two")
     journal.close()
     for days, keys in ((6.9, ["one", "two"]), (7.1, ["two"])):
@@ -110,7 +175,7 @@ def test_what_is_over_is_forgotten_after_a_while_and_what_is_not_is_kept(tmp_pat
 
 def test_only_its_user_may_read_it_and_what_was_handed_on_is_erased(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.db")
-    record = journal.handle(begun(journal), "tsk_1")
+    record = journal.put_handle(begun(journal), "tsk_1")
     journal.answer(record, "form", {"action": "accept", "content": {"password": "hush"}})
     journal.sent(record, "form")
     for path in tmp_path.iterdir():
@@ -163,21 +228,21 @@ def test_what_a_process_claimed_is_free_once_it_is_killed_and_not_before(tmp_pat
     record = begun(journal)
     with claiming(path) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "Asking(mine=True)\n"
-        assert journal.claim(record, "form") == Asking(mine=False)
+        assert child.stdout.readline() == "Unanswered(mine=True)\n"
+        assert journal.claim(record, "form") == Unanswered(mine=False)
         journal.release(record, "form")
-        assert journal.claim(record, "form") == Asking(mine=False)
+        assert journal.claim(record, "form") == Unanswered(mine=False)
         child.kill()
-    assert journal.claim(record, "form") == Asking(mine=True)
+    assert journal.claim(record, "form") == Unanswered(mine=True)
     assert len(list(tmp_path.glob("*.user"))) == 1
     with claiming(path) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "Asking(mine=False)\n"
+        assert child.stdout.readline() == "Unanswered(mine=False)\n"
         child.kill()
     journal.close()
     with claiming(path) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "Asking(mine=True)\n"
+        assert child.stdout.readline() == "Unanswered(mine=True)\n"
         child.kill()
 
 
@@ -185,24 +250,77 @@ def test_who_made_a_call_is_busy_with_it_for_as_long_as_he_lives(tmp_path: Path)
     first, second = (Journal(tmp_path / "journal.db") for _ in range(2))
     record = begun(first)
     assert second.is_busy(record)
-    assert not first.is_busy(record)
+    assert first.is_busy(record)
     first.close()
     assert not second.is_busy(record)
-    second.take(record)
+    assert second.take(record)
     found = second.find(SERVER, "one")
     assert found is not None
     assert found.holder != record.holder
     second.close()
 
 
+def test_a_call_that_nobody_makes_is_taken_by_one(tmp_path: Path) -> None:
+    first, second, third = (Journal(tmp_path / "journal.db") for _ in range(3))
+    record = begun(first)
+    first.let_go(record)
+    seen = second.reread(record)
+    assert seen is not None
+    assert not second.is_busy(seen)
+    assert third.take(seen)
+    assert not second.take(seen)
+    assert not third.take(seen)
+    assert second.is_busy(third.reread(record) or seen)
+    third.put_handle(record, "tsk_1")
+    assert not second.is_busy(second.reread(record) or seen)
+    assert not second.take(seen)
+    assert second.forget(record)
+    assert second.reread(record) is None
+    for journal in (first, second, third):
+        journal.close()
+
+
 SWEEPING = """
 import pathlib, sys
+from perdure.client import journal_sql
 from perdure.client.holder import LockedFile
 user = LockedFile(pathlib.Path(sys.argv[1]))
 print(user.token, flush=True)
 while True:
     user.sweep()
 """
+
+
+def test_the_file_of_a_user_who_is_gone_goes_under_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gets the lock after that sees that the file is gone."""
+    observer, gone = LockedFile(tmp_path / "journal.db"), tmp_path / "journal.db-gone.user"
+    gone.touch()
+    seen: list[bool] = []
+
+    def closing(file: int, close: Callable[[int], None] = os.close) -> None:
+        seen.append(gone.exists())
+        close(file)
+
+    monkeypatch.setattr(os, "close", closing)
+    assert not observer.is_alive("gone")
+    monkeypatch.undo()
+    assert seen == [False]
+    observer.close()
+
+
+def test_a_handle_that_the_disk_had_no_room_for_leaves_its_call_free_for_others(tmp_path: Path) -> None:
+    first, second = (Journal(tmp_path / "journal.db") for _ in range(2))
+    record = begun(first)
+    db = vars(first)["_db"]
+    db.execute("PRAGMA query_only = ON")
+    with pytest.raises(JournalUnusable):
+        first.put_handle(record, "tsk_1")
+    db.execute("PRAGMA query_only = OFF")
+    assert second.is_busy(record)
+    first.let_go(record)
+    assert not second.is_busy(second.reread(record) or record)
+    for journal in (first, second):
+        journal.close()
 
 
 def test_who_comes_while_another_sweeps_is_not_taken_for_gone(tmp_path: Path) -> None:

@@ -6,13 +6,25 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp.client import Client
+from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult
 from pydantic import ValidationError
 
 from perdure import Tasks as ServerTasks
-from perdure.client import AnswerRefused, Disconnected, Malformed, TaskHandle, Tasks, TaskTimedOut, Unavailable
+from perdure.client import (
+    AnswerRefused,
+    Disconnected,
+    Malformed,
+    Snapshot,
+    TaskHandle,
+    Tasks,
+    TaskTimedOut,
+    Unavailable,
+)
+from perdure.client.asking import Asker
 from tests.client.spy import Spy, always
 from tests.client.support import YES, Person, connected, text
 from tests.support import PATIENCE, eventually
@@ -35,6 +47,10 @@ async def served(
         connected(up.client.url, tasks, person or Person()) as client,
     ):
         yield client
+
+
+async def asks(handle: TaskHandle) -> bool:
+    return bool((await handle.status()).questions)
 
 
 async def test_every_request_names_its_method_and_its_task_in_the_headers(tmp_path: Path, tools: Tools) -> None:
@@ -134,6 +150,69 @@ async def test_an_answer_that_does_not_come_through_is_sent_by_the_next_wait(
     assert person.asked == []
 
 
+async def test_an_answer_on_record_is_also_sent_by_a_wait_that_asks_nothing(
+    tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.client.handle._PATIENCE", 0.3)
+    spy, tasks = Spy(refuse={UPDATE: always(-32000, "full")}), Tasks()
+    async with served(tmp_path, tools, spy, tasks) as client:
+        handle = await tasks.start(client, "ask")
+        await eventually(lambda: asks(handle), "it asks")
+        with pytest.raises(Unavailable):
+            await handle.answer({"form": YES})
+        spy.refuse.clear()
+        assert text(await handle.result(PATIENCE, ask=False)) == "accept True"
+
+
+async def test_whether_an_answer_was_refused_is_asked_for_within_its_bound(
+    tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.client.handle._PATIENCE", 0.5)
+    spy, tasks = Spy(), Tasks()
+    async with served(tmp_path, tools, spy, tasks) as client:
+        handle = await tasks.start(client, "ask")
+        await eventually(lambda: asks(handle), "it asks")
+        spy.refuse[GET] = lambda _: MCPError(-32000, "full") if spy.came[UPDATE] else None
+        with anyio.fail_after(PATIENCE), pytest.raises(Unavailable):
+            await handle.answer({"form": {"action": "accept", "content": {"ok": "perhaps"}}})
+
+
+async def test_a_question_that_goes_and_comes_back_is_asked_no_more_once_it_has_gone_again(
+    tmp_path: Path, tools: Tools
+) -> None:
+    tasks, person = Tasks(), Person()
+    person.gate.clear()
+    async with served(tmp_path, tools, Spy(), tasks, person) as client:
+        handle = await tasks.start(client, "ask")
+        await eventually(lambda: asks(handle), "it asks")
+        (record,) = tasks.journal.records()
+        asked, gone = await handle.status(), Snapshot(handle.id, "working")
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as group:
+                asker = Asker(vars(handle)["_link"], record, handle.id, group)
+                for snapshot in (asked, gone, asked):
+                    asker.look(snapshot, ask=True)
+                await person.opened.wait()
+                await anyio.sleep(0.1)
+                for snapshot in (asked, gone):
+                    asker.look(snapshot, ask=True)
+
+
+async def test_a_caller_that_is_cancelled_hears_of_that_and_not_of_a_task_that_could_not_be_stopped(
+    tmp_path: Path, tools: Tools
+) -> None:
+    spy, tasks = Spy(refuse={"tasks/cancel": always(-32602, "Task not found")}), Tasks(on_cancel="cancel")
+    async with served(tmp_path, tools, spy, tasks) as client:
+        handle = await tasks.start(client, "gated")
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(handle.result)
+                await tools.entered.wait()
+                scope.cancel()
+        assert scope.cancelled_caught
+    assert spy.came["tasks/cancel"] == 1
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -191,14 +270,37 @@ async def test_one_of_these_serves_two_sessions_at_once(tmp_path: Path, tools: T
         assert [text(await wait) for wait in waits] == ["through"] * 2
 
 
+async def test_a_session_that_waits_for_nothing_does_not_speak_for_the_task_of_another(
+    tmp_path: Path, tools: Tools
+) -> None:
+    (tmp_path / "other").mkdir()
+    spy, tasks = Spy(), Tasks(listen=False)
+    async with (
+        served(tmp_path, tools, spy, tasks) as client,
+        stage(tmp_path / "other", lambda server: server.tool()(tools.hello) and None) as there,
+        connected(there.client.url, tasks) as other,
+    ):
+        assert await (await tasks.start(other, "hello", {"name": "you"})).result(PATIENCE)
+        handle = await tasks.start(client, "gated")
+        wait = asyncio.create_task(handle.result(PATIENCE))
+        await eventually(lambda: spy.came[GET] > 0, "it is polled")
+        (binding,) = tasks.notifications()
+        forged: dict[str, Any] = {"taskId": handle.id, "status": "completed", "result": {"content": []}}
+        await binding.handler(binding.params_type.model_validate(forged))
+        await handle.status()
+        tools.gate.set()
+        assert text(await wait) == "through"
+
+
 async def test_who_stops_to_follow_leaves_nothing_running(tmp_path: Path, tools: Tools) -> None:
     tasks = Tasks()
     async with served(tmp_path, tools, Spy(), tasks) as client:
         handle = await tasks.start(client, "gated")
+
+        def watches() -> bool:
+            return any("watcher" in task.get_name() for task in asyncio.all_tasks())
+
         async for _ in handle.updates():
+            assert watches()
             break
-
-        def gone() -> bool:
-            return not any("watcher" in task.get_name() for task in asyncio.all_tasks())
-
-        await eventually(gone, "the watcher ends")
+        await eventually(lambda: not watches(), "the watcher ends")

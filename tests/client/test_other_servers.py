@@ -10,6 +10,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.client.stdio import StdioServerParameters
 from mcp.server.mcpserver import MCPServer
 from mcp_types import (
+    HEADER_MISMATCH,
     CreateMessageRequestParams,
     CreateMessageResult,
     ElicitResult,
@@ -22,9 +23,11 @@ from pydantic import FileUrl
 from perdure import TaskContext
 from perdure import Tasks as ServerTasks
 from perdure.client import RequestRefused, Tasks
+from tests.client.spy import Spy, at_first
 from tests.client.support import Person, connected, text
 from tests.support import PATIENCE
 from tests.wire.support import ROOT, Stage, serving, stage
+from tests.wire.tools import Tools
 
 
 def plain() -> MCPServer[Any]:
@@ -45,6 +48,22 @@ async def test_a_server_without_tasks_is_called_as_ever() -> None:
         assert (handle.is_task, text(await handle.result())) == (False, "3")
         with pytest.raises(RequestRefused):
             await (await tasks.resume(client, "tsk_1")).result(PATIENCE)
+
+
+async def test_a_listing_without_an_end_holds_up_no_call_for_ever(tmp_path: Path) -> None:
+    """It is read again where a server does not agree with the headers of a call."""
+    spy = Spy(
+        refuse={"tools/call": at_first(1, HEADER_MISMATCH, "no")},
+        change={"tools/list": lambda answer: {**answer, "tools": [], "nextCursor": "more"}},
+    )
+    tools, tasks = Tools(), Tasks()
+    async with (
+        stage(tmp_path, tools.declare, server={"middleware": [spy]}) as up,
+        connected(up.client.url, tasks) as client,
+    ):
+        handle = await tasks.start(client, "hello", {"name": "you"}, timeout=PATIENCE)
+        assert text(await handle.result(PATIENCE)) == "Hello, you!"
+    assert spy.came["tools/list"] == 100
 
 
 async def test_a_connection_of_the_handshake_era_knows_no_tasks_and_its_calls_wait(scene: Stage) -> None:

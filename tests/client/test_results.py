@@ -1,6 +1,7 @@
 """What a wait comes to, over a real server: results, answers, and each of the ways to have no result."""
 
 import asyncio
+from typing import Any
 
 import anyio
 import pytest
@@ -10,7 +11,7 @@ from mcp_types import ElicitResult, ErrorData
 
 from perdure.client import InputDeclined, TaskCancelled, TaskFailed, TaskLost, Tasks, TaskTimedOut
 from tests.client.support import YES, Person, connected, text
-from tests.support import PATIENCE
+from tests.support import PATIENCE, eventually
 from tests.wire.support import Stage
 from tests.wire.tools import Tools
 
@@ -20,6 +21,10 @@ pytestmark = pytest.mark.usefixtures("scene")
 @pytest.fixture(params=["listening", "polling"])
 def tasks(request: pytest.FixtureRequest) -> Tasks:
     return Tasks(listen=request.param == "listening")
+
+
+def watchers(running: set[asyncio.Task[Any]]) -> list[str]:
+    return [task.get_name() for task in running if "watcher" in task.get_name()]
 
 
 async def test_call_tool_just_returns_the_result(scene: Stage, tasks: Tasks) -> None:
@@ -119,6 +124,14 @@ async def test_a_task_that_the_server_does_not_know_is_lost(scene: Stage, tasks:
                 await wait()
         assert (await tasks.resume_all(client)).handles == ()
         assert [record.status for record in tasks.journal.records()] == ["lost"]
+
+
+async def test_a_task_that_is_lost_when_it_is_to_stop_is_nothing_to_come_back_to(scene: Stage, tasks: Tasks) -> None:
+    async with connected(scene.client.url, tasks) as client:
+        handle = await tasks.resume(client, "tsk_" + "a" * 32)
+        with pytest.raises(TaskLost):
+            await handle.cancel()
+    assert [record.status for record in tasks.journal.records()] == ["lost"]
 
 
 async def test_a_call_that_the_server_answers_at_once_is_a_handle_that_is_settled(scene: Stage, tasks: Tasks) -> None:
@@ -224,10 +237,10 @@ async def test_nothing_runs_once_nobody_waits(scene: Stage, tasks: Tasks, tools:
         before = asyncio.all_tasks()
         waits = [asyncio.create_task(client.call_tool("gated")) for _ in range(3)]
         await tools.entered.wait()
+        await eventually(lambda: len(watchers(asyncio.all_tasks() - before)) == 1, "one watches for all")
         tools.gate.set()
         await asyncio.gather(*waits)
-        left = {task for task in asyncio.all_tasks() - before if "watcher" in task.get_name()}
-        assert not left
+        assert not watchers(asyncio.all_tasks() - before)
 
 
 async def test_an_answer_by_hand_goes_before_one_that_the_user_is_still_thinking_of(scene: Stage, tasks: Tasks) -> None:

@@ -1,7 +1,7 @@
 """Coming back: to a task, to a call whose answer was lost, to a server that was restarted. Nothing is called twice."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp_types import ErrorData
 
-from perdure.client import HTTP, InputDeclined, Journal, Tasks, Unsure, server_of
+from perdure import Tasks as ServerTasks
+from perdure.client import HTTP, InputDeclined, Journal, TaskHandle, Tasks, Unsure, server_of
 from tests.acceptance.support import CRASH_SERVER, attended, start
 from tests.client.spy import Spy
 from tests.client.support import YES, Person, connected, text
@@ -49,6 +50,17 @@ def lost(times: int) -> Any:
         return answer
 
     return change
+
+
+def after(times: int, error: Callable[[], MCPError]) -> Any:
+    """One call is refused, once there were so many."""
+    left = [times]
+
+    def refuse(_: dict[str, Any]) -> MCPError | None:
+        left[0] -= 1
+        return error() if left[0] == -1 else None
+
+    return refuse
 
 
 async def test_a_task_is_waited_for_again_and_not_called_again(tmp_path: Path, tools: Tools) -> None:
@@ -98,6 +110,51 @@ async def test_a_call_whose_answer_was_lost_is_made_again_where_the_server_honou
     assert (spy.came[CALL], tools.ran) == (3, ["hello"])
 
 
+async def test_a_server_that_is_full_when_a_lost_call_is_made_again_is_waited_for_and_the_key_stays(
+    tmp_path: Path, tools: Tools
+) -> None:
+    """Another key would be another task."""
+    full = after(1, lambda: MCPError(-32000, "full", {"retryAfterMs": 10}))
+    spy, tasks = Spy(change={CALL: lost(1)}, refuse={CALL: full}), Tasks()
+    async with spied_on(tmp_path, tools, spy) as up, connected(up.client.url, tasks) as client:
+        handle = await tasks.start(client, "hello", {"name": "you"}, idempotency_key="mine")
+        assert text(await handle.result(PATIENCE)) == "Hello, you!"
+        assert len(dict(up.dump())["task"]) == 1
+    assert (spy.came[CALL], tools.ran) == (3, ["hello"])
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+async def test_a_refusal_of_the_second_try_says_nothing_of_the_first_one(
+    tmp_path: Path, tools: Tools, resumed: bool
+) -> None:
+    refused = after(1, lambda: MCPError(-32603, "Internal error"))
+    keys = "server/discover" if resumed else "none"
+    spy, tasks = Spy(change={CALL: lost(1), keys: without_keys}, refuse={CALL: refused}), Tasks()
+    async with spied_on(tmp_path, tools, spy) as up:
+        if resumed:
+            async with connected(up.client.url, tasks) as client:
+                with pytest.raises(Unsure):
+                    await tasks.start(client, "hello", {"name": "you"}, idempotency_key="mine")
+            spy.change.clear()
+        async with connected(up.client.url, tasks) as client:
+            with pytest.raises(Unsure, match="Internal error"):
+                await tasks.start(client, "hello", {"name": "you"}, idempotency_key="mine")
+            (record,) = tasks.journal.records()
+            assert (record.key, record.task_id) == ("mine", None)
+            assert text(await (await tasks.resume(client, "mine")).result(PATIENCE)) == "Hello, you!"
+    assert tools.ran == ["hello"]
+
+
+async def test_an_answer_that_is_none_of_the_protocol_says_nothing_of_the_call(tmp_path: Path, tools: Tools) -> None:
+    spy, tasks = Spy(change={CALL: lambda _: {"resultType": "task"}}), Tasks()
+    async with spied_on(tmp_path, tools, spy) as up, connected(up.client.url, tasks) as client:
+        with pytest.raises(Unsure, match="a task that is none"):
+            await tasks.start(client, "hello", {"name": "you"}, idempotency_key="mine")
+        spy.change.clear()
+        assert text(await (await tasks.resume(client, "mine")).result(PATIENCE)) == "Hello, you!"
+    assert tools.ran == ["hello"]
+
+
 async def test_elsewhere_nobody_knows_and_nothing_is_called_again(tmp_path: Path, tools: Tools) -> None:
     spy = Spy(change={CALL: lost(1), "server/discover": without_keys})
     tasks = Tasks()
@@ -106,7 +163,8 @@ async def test_elsewhere_nobody_knows_and_nothing_is_called_again(tmp_path: Path
             await tasks.start(client, "hello", {"name": "you"}, idempotency_key="mine")
         record = unsure.value.record
         assert (record.tool, record.key, record.arguments) == ("hello", "mine", {"name": "you"})
-        for again in (tasks.resume(client, "mine"), tasks.start(client, "hello", idempotency_key="mine")):
+        once_more = tasks.start(client, "hello", {"name": "you"}, idempotency_key="mine")
+        for again in (tasks.resume(client, "mine"), once_more):
             with pytest.raises(Unsure):
                 await again
         resumed = await tasks.resume_all(client)
@@ -125,6 +183,122 @@ async def test_a_call_that_another_process_is_just_making_is_left_to_it(tmp_path
         other.close()
         (handle,) = (await tasks.resume_all(client)).handles
         assert text(await handle.result(PATIENCE)) == "Hello, you!"
+    tasks.journal.close()
+
+
+@pytest.mark.parametrize("how", ["by its key", "by a start", "in this process"])
+async def test_who_comes_to_a_call_that_is_just_being_made_gets_what_comes_of_it(
+    tmp_path: Path, tools: Tools, how: str
+) -> None:
+    spy, path = Spy(), tmp_path / "journal.db"
+    stalled, come = anyio.Event(), anyio.Event()
+
+    async def stall(ctx: Any, call_next: Any) -> Any:
+        answer = await spy(ctx, call_next)
+        if ctx.method == CALL:
+            come.set()
+            await stalled.wait()
+        return answer
+
+    first = Tasks(path)
+    second = Tasks(first.journal if how == "in this process" else path)
+    async with (
+        stage(tmp_path, tools.declare, server={"middleware": [stall]}) as up,
+        connected(up.client.url, first) as client,
+        connected(up.client.url, second) as other,
+    ):
+        making = asyncio.create_task(first.start(client, "hello", {"name": "you"}, idempotency_key="mine"))
+        await come.wait()
+
+        async def again(seconds: float) -> TaskHandle:
+            if how == "by a start":
+                return await second.start(other, "hello", {"name": "you"}, idempotency_key="mine", timeout=seconds)
+            return await second.resume(other, "mine", timeout=seconds)
+
+        with pytest.raises(Unsure):
+            await again(0.1)
+        stalled.set()
+        assert (await again(PATIENCE)).id == (await making).id
+    assert spy.came[CALL] == 1
+    for tasks in (first, second):
+        tasks.journal.close()
+
+
+async def test_a_call_that_was_given_up_is_free_for_others_though_its_process_lives(
+    tmp_path: Path, tools: Tools
+) -> None:
+    spy, path = Spy(change={CALL: lost(1), "server/discover": without_keys}), tmp_path / "journal.db"
+    first, second = Tasks(path), Tasks(path)
+    async with spied_on(tmp_path, tools, spy) as up:
+        async with connected(up.client.url, first) as client:
+            with pytest.raises(Unsure):
+                await first.start(client, "hello", {"name": "you"}, idempotency_key="mine")
+        spy.change.clear()
+        async with connected(up.client.url, second) as client:
+            handle = await second.resume(client, "mine", timeout=PATIENCE)
+            assert text(await handle.result(PATIENCE)) == "Hello, you!"
+    for tasks in (first, second):
+        tasks.journal.close()
+
+
+async def test_a_call_that_stalls_or_fails_keeps_nobody_from_the_tasks_that_are_known(
+    tmp_path: Path, tools: Tools
+) -> None:
+    spy, tasks = Spy(), Tasks()
+    person = Person(**{"Sure?": ErrorData(code=-1, message="nobody is here")})
+
+    def declare(server: ServerTasks) -> None:
+        tools.declare(server)
+        prepared(tools)(server)
+
+    async with (
+        stage(tmp_path, declare, server={"middleware": [spy]}) as up,
+        connected(up.client.url, tasks, person) as client,
+    ):
+        for tool, key in (("hello", "stalls"), ("tool", "declines")):
+            tasks.journal.let_go(tasks.journal.intend(server_of(client), tool, key, {"name": "you"})[0])
+        handle = await tasks.start(client, "gated")
+        spy.refuse[CALL] = lambda params: MCPError(-32001, "timed out") if params["name"] == "hello" else None
+        there = await tasks.resume_all(client, timeout=1.0)
+    assert [each.id for each in there.handles] == [handle.id]
+    assert [each.record.key for each in there.unsure] == ["stalls"]
+    ((record, error),) = there.refused
+    assert (record.key, isinstance(error, InputDeclined)) == ("declines", True)
+
+
+async def test_tasks_of_call_tool_alone_are_found_by_resume_all(tmp_path: Path, tools: Tools) -> None:
+    tasks = Tasks(timeout=0.2)
+    async with spied_on(tmp_path, tools, Spy()) as up:
+        async with connected(up.client.url, tasks) as client:
+            with pytest.raises(TimeoutError):
+                await client.call_tool("gated")
+        tools.gate.set()
+        async with connected(up.client.url, tasks) as client:
+            (handle,) = (await tasks.resume_all(client)).handles
+            assert text(await handle.result(PATIENCE)) == "through"
+
+
+async def test_a_result_that_has_come_is_not_lost_to_a_full_disk(tmp_path: Path, tools: Tools) -> None:
+    tasks = Tasks(tmp_path / "journal.db")
+    db = vars(tasks.journal)["_db"]
+
+    def full(answer: dict[str, Any]) -> dict[str, Any]:
+        db.execute("PRAGMA query_only = ON")
+        return answer
+
+    spy = Spy(change={CALL: full})
+    async with spied_on(tmp_path, tools, spy) as up, connected(up.client.url, tasks) as client:
+        handle = await tasks.start(client, "sized", {"n": 1})
+        assert text(await handle.result()) == "1"
+        db.execute("PRAGMA query_only = OFF")
+
+        def refuse(_: dict[str, Any]) -> MCPError:
+            full({})
+            return MCPError(-32602, "no")
+
+        spy.refuse[CALL] = refuse
+        with pytest.raises(MCPError, match="no"):
+            await tasks.start(client, "sized", {"n": 1})
     tasks.journal.close()
 
 

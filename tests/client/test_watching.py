@@ -104,8 +104,51 @@ async def test_a_server_that_does_not_listen_is_polled_and_not_asked_again(
         async with waited_for(handles) as came:
             await eventually(lambda: spy.came[GET] >= 6, "they are polled")
             tools.gate.set()
+        # Nobody waits by now, and somebody comes again.
+        assert text(await (await tasks.start(client, "gated")).result(PATIENCE)) == "through"
     assert came == ["through"] * 2
     assert spy.came[LISTEN] == 1
+
+
+async def test_the_bound_of_one_call_is_not_that_of_everybody_s_polls(tmp_path: Path, tools: Tools) -> None:
+    tasks, slow = Tasks(listen=False, timeout=PATIENCE), Spy()
+
+    async def pause(ctx: Any, call_next: Any) -> Any:
+        if ctx.method == GET:
+            await asyncio.sleep(0.6)
+        return await slow(ctx, call_next)
+
+    def declare(server: ServerTasks) -> None:
+        server.tool(poll_interval="200ms")(tools.gated)
+
+    async with (
+        stage(tmp_path, declare, server={"middleware": [pause]}) as up,
+        connected(up.client.url, tasks) as client,
+    ):
+        tools.gate.set()
+        assert text(await client.call_tool("gated", read_timeout_seconds=0.4)) == "through"
+
+
+async def test_a_stream_is_wide_again_once_the_server_has_room(tmp_path: Path, tools: Tools) -> None:
+    def limited(params: dict[str, Any]) -> MCPError | None:
+        wide = len(params["notifications"]["taskIds"]) > 3
+        return MCPError(-32000, "full", {"retryAfterMs": 10}) if wide and not roomy else None
+
+    roomy = False
+    spy, tasks = Spy(refuse={LISTEN: limited}), Tasks()
+
+    def widest() -> int:
+        return max(len(one.params["notifications"]["taskIds"]) for one in spy.asked if one.method == LISTEN)
+
+    async with watched(tmp_path, tools, spy, tasks, concurrency=50) as (_, client):
+        handles = await started(client, tasks, 10)
+        async with waited_for(handles):
+            await eventually(lambda: spy.open[LISTEN] == 1, "some are listened to")
+            spy.asked.clear()
+            roomy = True
+            await eventually(lambda: spy.came[LISTEN] >= 6, "10, 5, 2, and then 4, 8, 10")
+            tools.gate.set()
+    assert widest() == 10
 
 
 async def test_polls_keep_the_interval_of_each_task_and_are_few_at_once(tmp_path: Path, tools: Tools) -> None:

@@ -206,8 +206,8 @@ class Rigged:
     async def browse(self, which: Which, after: int | None, limit: int) -> Listing:
         return await self._rigged("browse", partial(self._inner.browse, which, after, limit))
 
-    async def named(self, prefix: str, most: int) -> tuple[Listed, ...]:
-        return await self._rigged("named", partial(self._inner.named, prefix, most))
+    async def find_by_prefix(self, prefix: str, most: int) -> tuple[Listed, ...]:
+        return await self._rigged("find_by_prefix", partial(self._inner.find_by_prefix, prefix, most))
 
     async def tally(self, after: int | None, limit: int) -> Tally:
         return await self._rigged("tally", partial(self._inner.tally, after, limit))

@@ -12,8 +12,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
-from pydantic import BaseModel
+from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
 from perdure import Elicit, TaskContext
 from perdure import Tasks as ServerTasks
@@ -21,6 +20,8 @@ from perdure.client import HTTP, TaskCancelled, TaskFailed, TaskLost, Tasks
 from perdure.store.sqlite import SQLiteStore
 from tests import pypi
 from tests.acceptance.support import accepts, free_port
+from tests.client.support import text
+from tests.interop.answers import Consent, Name
 from tests.support import PATIENCE, eventually
 from tests.wire.support import ROOT, serving, tasks_on
 
@@ -29,14 +30,6 @@ SCRIPT: Final = Path(__file__).with_name("fastmcp_server.py")
 FOLDER: Final = ROOT / "build" / "fastmcp"
 
 pytestmark = pytest.mark.timeout(600)  # the first time, an environment is made
-
-
-class Name(BaseModel):
-    name: str
-
-
-class Consent(BaseModel):
-    confirm: bool
 
 
 # -- the servers, with the same tools ----------------------------------------------------------------------------------
@@ -113,15 +106,16 @@ async def without_tasks(folder: Path) -> AsyncGenerator[str]:
 SERVERS: Final = {"ours": ours, "FastMCP": fastmcp, "without tasks": without_tasks}
 
 
-@pytest.fixture(params=SERVERS)
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    async with SERVERS[request.param](tmp_path) as found:
+# One server for several tests, since FastMCP's takes longer to start than all that is asked of it.
+@pytest.fixture(scope="module", params=SERVERS)
+async def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    async with SERVERS[request.param](tmp_path_factory.mktemp("any")) as found:
         yield found
 
 
-@pytest.fixture(params=["ours", "FastMCP"])
-async def with_tasks(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    async with SERVERS[request.param](tmp_path) as found:
+@pytest.fixture(scope="module", params=["ours", "FastMCP"])
+async def with_tasks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    async with SERVERS[request.param](tmp_path_factory.mktemp("tasks")) as found:
         yield found
 
 
@@ -154,12 +148,6 @@ async def call(url: str, tool: str, arguments: Mapping[str, Any] | None = None) 
     person = Person()
     async with client(url, Tasks(), person) as connected, asyncio.timeout(PATIENCE):
         return await connected.call_tool(tool, dict(arguments or {})), person.asked
-
-
-def text(result: CallToolResult) -> str:
-    (content,) = result.content
-    assert isinstance(content, TextContent)
-    return content.text
 
 
 async def test_a_call_has_its_result_whether_it_became_a_task_or_not(url: str) -> None:

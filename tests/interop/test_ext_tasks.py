@@ -13,13 +13,13 @@ from typing import Final
 import pytest
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
-from pydantic import BaseModel
 
 from perdure import Elicit, TaskContext, Tasks
 from tests import npm
 from tests.wire.envelopes import JSON
 from tests.wire.support import ROOT, Stage, stage
 
+from .answers import Consent, Name
 from .support import Script, running
 
 PACKAGES: Final = ("@modelcontextprotocol/client@2.4.0", "@modelcontextprotocol/ext-tasks@0.2.2")
@@ -27,14 +27,6 @@ SCRIPT: Final = Path(__file__).with_name("ext_tasks.mjs")
 FOLDER: Final = ROOT / "build" / "interop-tasks"
 
 pytestmark = pytest.mark.timeout(600)  # the first time, the packages are fetched
-
-
-class Name(BaseModel):
-    name: str
-
-
-class Consent(BaseModel):
-    confirm: bool
 
 
 class Tools:

@@ -5,7 +5,6 @@ out of many, and run in a process of their own, with the mutant; all of them are
 test that fails anyhow notices nothing.
 """
 
-import asyncio
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from tests import copies
 from tests.mutants import plugin
 from tests.support import PATIENCE
 
@@ -103,26 +103,9 @@ async def run(*arguments: str, within: float = PATIENCE) -> tuple[int | None, st
     """pytest over a selection of our suite, in a process of its own that loads no more than it needs."""
     plugins = ("anyio.pytest_plugin", "pytest_timeout", "no:cacheprovider", "tests.mutants.plugin")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        *(part for name in plugins for part in ("-p", name)),
-        *arguments,
-        cwd=ROOT,
-        env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        async with asyncio.timeout(within):
-            output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode, output.decode()
+    command = [sys.executable, "-m", "pytest", "-q", *(part for name in plugins for part in ("-p", name)), *arguments]
+    ended = await copies.ended(command, env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, within=within)
+    return ended.code, ended.output + ended.errors
 
 
 def test_it_is_said_of_each_mutant_what_notices_it() -> None:

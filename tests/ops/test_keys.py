@@ -17,7 +17,7 @@ from perdure.ops import keys, stores
 from perdure.ops.cli import main
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
-from tests.ops.operating.support import filled, in_the_middle, lines_of, minted, printed
+from tests.ops.operating.support import in_the_middle, lines_of, minted, opened, printed
 from tests.store.sealed import NEW, OLD, OTHER
 from tests.store.support import new_task, running
 
@@ -216,7 +216,7 @@ def test_what_is_no_ring_is_refused_in_a_line_that_says_what_is_and_shows_no_key
 
 
 def test_a_task_is_shown_without_any_key(url: str) -> None:
-    task_id = filled(url, in_the_middle, KeyRing(OLD))
+    task_id = opened(url, in_the_middle, KeyRing(OLD))
     found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
     assert (found["status"], found["tool_error"], found["error"]) == ("input_required", False, None)
     assert len(lines_of(found)) == 5
@@ -235,7 +235,7 @@ def test_who_works_on_a_store_is_shown_with_whatever_keys_there_are_and_under_wh
             await store.open_session(600_000, {"host": "db1", "pid": pid, "sealing": sealing})
         return ""
 
-    filled(url, hired, KeyRing(OLD))
+    opened(url, hired, KeyRing(OLD))
     if keys is not None:
         environment.setenv("PERDURE_KEYS", keys)
     said = printed("status", "--store", url).splitlines()
@@ -249,7 +249,7 @@ def test_who_works_on_a_store_is_shown_with_whatever_keys_there_are_and_under_wh
 
 
 def test_with_its_keys_it_is_shown_as_ever(url: str, environment: pytest.MonkeyPatch) -> None:
-    task_id = filled(url, in_the_middle, KeyRing(OLD))
+    task_id = opened(url, in_the_middle, KeyRing(OLD))
     environment.setenv("PERDURE_KEYS", OLD)
     found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
     assert [(each["kind"], each["detail"]) for each in found["timeline"]] == [("retry", "ConnectionError: refused")]
@@ -274,7 +274,7 @@ def test_how_a_task_ended_is_sealed_too(url: str, outcome: Outcome, as_json: dic
         await store.finish(claim, outcome)
         return claim.task.id
 
-    task_id = filled(url, end, KeyRing(OLD))
+    task_id = opened(url, end, KeyRing(OLD))
     found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
     assert {name: found[name] for name in as_json} == as_json
     assert line in printed("tasks", "show", task_id, "--store", url).splitlines()

@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from perdure.ops.logs import LEVELS
+from perdure.ops.options import LEVELS
+from tests import copies
 
 PROGRAM: Final = """\
 import logging, sys
@@ -23,39 +24,46 @@ logging.getLogger("perdure.tests").debug("not this")
 OURS: Final = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z WARNING perdure\.tests: it rains\n"
 
 
-def logged(before: str = "", missing: tuple[str, ...] = ()) -> str:
-    command = [sys.executable, "-c", PROGRAM.format(before=before, missing=missing)]
+def logged(missing: tuple[str, ...]) -> str:
+    """What a program writes that is started anew: what is missing must be so before anything is loaded."""
+    command = [sys.executable, "-c", PROGRAM.format(before="", missing=missing)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert not done.stdout
     return done.stderr
 
 
+async def written(program: str) -> str:
+    """The same for one that is a copy."""
+    done = await copies.ended([sys.executable, "-c", program])
+    assert (done.code, done.output) == (0, ""), done.errors
+    return done.errors
+
+
 LEVELLED: Final = """\
 import logging
-from perdure.ops import logs
+from perdure.ops import logs, options
 from mcp.server.mcpserver import MCPServer
 MCPServer("small")
 logs.configure({level!r})
 for name in ("perdure.wire.guard", "httpcore.http11", "mine"):
-    for level in logs.LEVELS:
+    for level in options.LEVELS:
         logging.getLogger(name).log(getattr(logging, level.upper()), "%s", level)
 """
 
 
 @pytest.mark.parametrize("level", [None, "debug", "info", "warning", "error"])
-def test_a_level_is_that_of_our_own_loggers_and_of_no_others(level: str | None) -> None:
-    command = [sys.executable, "-c", LEVELLED.format(level=level)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+async def test_a_level_is_that_of_our_own_loggers_and_of_no_others(level: str | None) -> None:
+    errors = await written(LEVELLED.format(level=level))
     usual = ["info", "warning", "error"]
     for name in ("httpcore.http11", "mine"):
-        assert re.findall(rf"{name}: (\w+)$", done.stderr, re.MULTILINE) == usual
+        assert re.findall(rf"{name}: (\w+)$", errors, re.MULTILINE) == usual
     ours = usual if level is None else list(LEVELS[LEVELS.index(level) :])
-    assert re.findall(r"perdure\.wire\.guard: (\w+)$", done.stderr, re.MULTILINE) == ours
+    assert re.findall(r"perdure\.wire\.guard: (\w+)$", errors, re.MULTILINE) == ours
 
 
 @pytest.mark.parametrize("missing", [(), ("rich.console", "rich.logging")], ids=["as installed", "without rich"])
 def test_a_line_says_when_how_bad_and_who(missing: tuple[str, ...]) -> None:
-    assert re.fullmatch(OURS, logged(missing=missing))
+    assert re.fullmatch(OURS, logged(missing))
 
 
 @pytest.mark.parametrize(
@@ -65,16 +73,16 @@ def test_a_line_says_when_how_bad_and_who(missing: tuple[str, ...]) -> None:
         "logging.basicConfig(format='mine %(message)s', handlers=[logging.StreamHandler(sys.stderr)])",
     ],
 )
-def test_what_the_program_configured_stays(how: str) -> None:
-    assert logged(how) == "mine it rains\n"
+async def test_what_the_program_configured_stays(how: str) -> None:
+    assert await written(PROGRAM.format(before=how, missing=())) == "mine it rains\n"
 
 
-def test_so_do_several_handlers() -> None:
+async def test_so_do_several_handlers() -> None:
     how = "logging.basicConfig(format='%(message)s', handlers=[logging.StreamHandler(), logging.NullHandler()])"
-    assert logged(how) == "it rains\n"
+    assert await written(PROGRAM.format(before=how, missing=())) == "it rains\n"
 
 
-def test_a_client_that_hangs_up_within_a_body_or_never_ends_it_leaves_no_traceback_and_anything_else_does() -> None:
+async def test_a_client_that_hangs_up_within_a_body_or_never_ends_it_leaves_no_trace_and_anything_else_does() -> None:
     raised = """
 import asyncio
 import starlette.requests
@@ -89,12 +97,11 @@ for name in ("uvicorn.error", "mcp.server.streamable_http"):
     told(name, asyncio.CancelledError("Task cancelled, timeout graceful shutdown exceeded"))
     told(name, ValueError(name))
 """
-    command = [sys.executable, "-c", PROGRAM.format(before="", missing=()) + raised]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "ClientDisconnect" not in done.stderr
-    assert "CancelledError" not in done.stderr
-    assert done.stderr.count("ERROR") == 2
-    assert re.findall(r"^ValueError: (.*)$", done.stderr, re.MULTILINE) == [
+    errors = await written(PROGRAM.format(before="", missing=()) + raised)
+    assert "ClientDisconnect" not in errors
+    assert "CancelledError" not in errors
+    assert errors.count("ERROR") == 2
+    assert re.findall(r"^ValueError: (.*)$", errors, re.MULTILINE) == [
         "uvicorn.error",
         "mcp.server.streamable_http",
     ]

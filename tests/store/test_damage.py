@@ -198,7 +198,7 @@ async def test_operators_see_lists_and_counts_without_what_was_damaged(
     damaged, sound = [await opened.create(new_task(name)) for name in ("other", "report")]
     flip(outside, table, column, f"{'seq' if table == 'task' else 'task_seq'} = {damaged.seq}")
     assert [each.id for each in (await opened.browse(Which(), None, 10)).tasks] == [sound.id]
-    assert [each.id for each in await opened.named("tsk_", 10)] == [sound.id]
+    assert [each.id for each in await opened.find_by_prefix("tsk_", 10)] == [sound.id]
     counted = {count.handler: count.count for count in (await opened.tally(None, 10)).counts}
     assert counted.pop("tools/call:report") == 1
     assert counted == ({} if table == "task" else {"tools/call:other": 1})

@@ -17,6 +17,7 @@ from .errors import (
     Disconnected,
     InputDeclined,
     JournalUnusable,
+    KeyReused,
     Malformed,
     RequestRefused,
     TaskCancelled,
@@ -31,17 +32,19 @@ from .errors import (
 from .handle import TaskHandle
 from .http import HTTP
 from .journal import Journal, Record
-from .snapshot import Snapshot
+from .snapshot import TERMINAL, Snapshot
 from .tasks import Resumed, Tasks, server_of
 
 __all__ = [
     "HTTP",
+    "TERMINAL",
     "AnswerRefused",
     "ClientError",
     "Disconnected",
     "InputDeclined",
     "Journal",
     "JournalUnusable",
+    "KeyReused",
     "Malformed",
     "Record",
     "RequestRefused",

@@ -1,14 +1,12 @@
 """Answering a task's questions through the client's callbacks, each once, whatever crashes and whoever else waits.
 
-A question is claimed in the journal before the user sees it, so that of several processes one asks. The answer is put
-on record before it is sent, and marked once the server has it: who comes after a crash sends it, and asks nothing. The
-one moment that nothing can cover lies between the user's answer and the record of it; that question is asked again.
+How a question is asked once is `once`'s. An answer that is on record is marked once the server has it: who comes after
+a crash in between sends it, and asks nothing.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -17,17 +15,15 @@ from mcp.shared.exceptions import MCPError
 from . import questions
 from .errors import AnswerRefused, TaskLost
 from .failpoints import reach
-from .journal import Answered, Record
+from .journal import Record
 from .link import Link
+from .once import answer_once
 from .snapshot import Snapshot
 
-__all__ = ["Asking", "send"]
-
-_LOOK_EVERY: Final = 1.0
-"""Seconds between two looks whether a question that another process asks is free again. A look is one small read."""
+__all__ = ["Asker", "send"]
 
 
-class Asking:
+class Asker:
     """Asks what one task has to ask, beside its wait, in that wait's task group."""
 
     def __init__(self, link: Link, record: Record, task_id: str, group: TaskGroup) -> None:
@@ -38,48 +34,46 @@ class Asking:
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._answered: set[str] = set()
 
-    def look(self, snapshot: Snapshot) -> None:
-        """Begin to ask what is new among the questions, and stop asking what was answered elsewhere."""
+    def look(self, snapshot: Snapshot, *, ask: bool) -> None:
+        """Begin to ask what is new among the questions, and stop asking what was answered elsewhere.
+
+        `ask`: False only sends what is on record, as after a crash, or where the server had no time for it.
+        """
         for key in self._scopes.keys() - snapshot.questions.keys():
             self._scopes.pop(key).cancel()
         for key, request in snapshot.questions.items():
-            if key not in self._scopes and key not in self._answered:
+            if key in self._scopes or key in self._answered:
+                continue
+            if ask:
                 scope = self._scopes[key] = anyio.CancelScope()
                 self._group.start_soon(self._ask, key, request, scope)
+            elif (response := self._link.journal.unsent(self._record, key)) is not None:
+                self._answered.add(key)
+                self._group.start_soon(send, self._link, self._record, self._task_id, {key: response})
 
     async def _ask(self, key: str, request: object, scope: anyio.CancelScope) -> None:
         response: object = None
         with scope:
             response = await self._response(key, request)
-        self._scopes.pop(key, None)
+        # Unless it was asked anew meanwhile, in a scope that is still to be cancelled.
+        if self._scopes.get(key) is scope:
+            del self._scopes[key]
         if response is not None:
-            # From here on it is not the question that is waited for.
-            self._answered.add(key)
             await send(self._link, self._record, self._task_id, {key: response})
 
     async def _response(self, key: str, request: object) -> object:
         """The answer that is still to be sent; None if it was."""
-        while True:
-            found = self._link.journal.claim(self._record, key)
-            if isinstance(found, Answered):
-                self._answered.add(key)
-                return found.response
-            if found.mine:
-                return await self._asked(key, request)
-            await anyio.sleep(_LOOK_EVERY)
-
-    async def _asked(self, key: str, request: object) -> object:
-        reach("question claimed")
-        try:
-            response = await questions.ask(self._link.remote.session, self._task_id, key, request)
-        except BaseException:
-            self._link.journal.release(self._record, key)
-            raise
-        reach("question answered")
-        self._link.journal.answer(self._record, key, response)
-        # Somebody may have answered by hand meanwhile, and the first answer counts.
-        found = self._link.journal.claim(self._record, key)
-        return found.response if isinstance(found, Answered) else None
+        session, task_id = self._link.remote.session, self._task_id
+        response = await answer_once(
+            self._link.journal,
+            self._record,
+            key,
+            lambda: questions.ask(session, task_id, key, request),
+            claimed="question claimed",
+            answered="question answered",
+        )
+        self._answered.add(key)
+        return response
 
 
 async def send(
@@ -92,19 +86,22 @@ async def send(
         TaskError: they can't be sent.
     """
     reach("answer recorded")
+    deadline = anyio.current_time() + within
     try:
         await link.insist(task_id, lambda: link.remote.update(task_id, responses), within=within)
     except TaskLost as lost:
-        await _refused(link, record, task_id, responses, lost)
+        await _refused(link, record, task_id, responses, lost, within=max(0.0, deadline - anyio.current_time()))
     reach("answer sent")
     for key in responses:
         link.journal.sent(record, key)
     reach("answer marked")
 
 
-async def _refused(link: Link, record: Record, task_id: str, responses: dict[str, object], lost: TaskLost) -> None:
+async def _refused(
+    link: Link, record: Record, task_id: str, responses: dict[str, object], lost: TaskLost, *, within: float
+) -> None:
     """-32602 is said of an unknown task and of an answer that does not fit. Whether there is the task tells which."""
-    await link.insist(task_id, lambda: link.remote.get(task_id))
+    await link.insist(task_id, lambda: link.remote.get(task_id), within=within)
     for key in responses:
         link.journal.refused(record, key)
     cause = lost.__cause__

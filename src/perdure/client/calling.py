@@ -24,14 +24,19 @@ from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
 
 from . import faults, questions
 from .errors import Malformed
-from .journal import Answered, Journal, Record
+from .failpoints import reach
+from .journal import Journal, Record
 from .link import alone
+from .once import answer_once
 from .snapshot import NotATask, Snapshot
 
 __all__ = ["Call", "Created", "Unheard", "created", "honours_keys"]
 
 _ROUND: Final = 300.0
 """Seconds that one round of a call has, for a client that sets none."""
+_LISTED: Final = 60.0
+_MOST_PAGES: Final = 100
+"""Seconds in which the listing is read again, and pages of it: a server may have cursors without end."""
 _PAUSE: Final = 0.25
 """Seconds before a call is made again that the server answered with nothing but its state."""
 
@@ -71,13 +76,17 @@ class Unheard(Exception):
 
 
 class Call:
-    """One call, as it is on record. `meta`: what else goes along."""
+    """One call, as it is on record. `meta`: what else goes along.
+
+    `is_asking`: the server's last answer were questions, so that there is no task of it; and nothing was sent since.
+    """
 
     def __init__(self, client: Client, journal: Journal, record: Record, meta: dict[str, Any]) -> None:
         self._client = client
         self._journal = journal
         self._record = record
         self._meta = cast("RequestParamsMeta", {**meta, IDEMPOTENCY_KEY: record.key})
+        self.is_asking = False
 
     async def make(self) -> CallToolResult | Snapshot:
         """Make it. Rounds are answered through the client's callbacks.
@@ -86,14 +95,18 @@ class Call:
             InputDeclined: a callback had no answer.
             MCPError: the server's.
             Unheard: there was none.
+            Malformed, ValidationError: it is none that the protocol has.
+            Exception: whatever a callback raises.
         """
         responses, state = None, None
         for number in range(self._client.input_required_max_rounds + 1):
+            self.is_asking = False
             answer = await self._send(responses, state)
             if isinstance(answer, CallToolResult):
                 return answer
             if not isinstance(answer, InputRequiredResult):
                 return created(answer) if isinstance(answer, Created) else _unexpected(answer)
+            self.is_asking = True
             responses, state = await self._responses(number, answer), answer.request_state
         raise Malformed("", "The server asked in too many rounds: see Client(input_required_max_rounds=…)")
 
@@ -138,11 +151,12 @@ class Call:
 
     async def _list(self) -> None:
         cursor: str | None = None
-        while True:
-            page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
-            cursor = page.next_cursor
-            if cursor is None or any(tool.name == self._record.tool for tool in page.tools):
-                return
+        with anyio.move_on_after(_LISTED):
+            for _ in range(_MOST_PAGES):
+                page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
+                cursor = page.next_cursor
+                if cursor is None or any(tool.name == self._record.tool for tool in page.tools):
+                    return
 
     async def _responses(self, number: int, asked: InputRequiredResult) -> InputResponses | None:
         if not asked.input_requests:
@@ -165,15 +179,16 @@ class Call:
         """The answer of a round. One that asks the same in the same place gets the same, as after a crash."""
         digest = hashlib.sha256(json.dumps([key, request], sort_keys=True).encode()).hexdigest()
         place = f"round {number}: {digest}"
-        known = self._journal.claim(self._record, place)
-        if isinstance(known, Answered):
-            return known.response
-        try:
-            response = await questions.ask(self._client.session, self._record.key, key, request)
-        except BaseException:
-            self._journal.release(self._record, place)
-            raise
-        self._journal.answer(self._record, place, response)
+        session, call = self._client.session, self._record.key
+        response = await answer_once(
+            self._journal,
+            self._record,
+            place,
+            lambda: questions.ask(session, call, key, request),
+            claimed="round claimed",
+            answered="round answered",
+        )
+        reach("round recorded")
         return response
 
 

@@ -1,6 +1,7 @@
 """What a wait for a task can come to, other than its result: one small tree under `ClientError`.
 
-Each names its task, so that a program which catches one can say which. `MCPError` stays for what ordinary requests
+Each that is about a task names it, so that a program which catches one can say which; `task_id` is empty where there is
+no task yet, as of a question before it. `MCPError` stays for what ordinary requests
 answer with; of a task, the server's error is carried inside.
 """
 
@@ -22,6 +23,7 @@ __all__ = [
     "Disconnected",
     "InputDeclined",
     "JournalUnusable",
+    "KeyReused",
     "Malformed",
     "RequestRefused",
     "TaskCancelled",
@@ -136,15 +138,27 @@ class AnswerRefused(TaskError):
 
 
 class Unsure(ClientError):
-    """A call may or may not have happened: it was sent, or was about to be, and nobody heard the answer.
+    """A call may or may not have happened: it was sent, or was about to be, and nobody heard an answer that says which.
 
     It is not made again by itself, unless the server honours idempotency keys. `record` is the call: its `tool`, its
     `arguments`, and its `key`; `Journal.forget(record)` ends it.
     """
 
+    def __init__(self, record: Record, why: str = "") -> None:
+        self.record = record
+        told = f"The call of {record.tool!r} may or may not have happened, and must not be made twice"
+        super().__init__(f"{told}: {why}" if why else told)
+
+
+class KeyReused(ClientError):
+    """The idempotency key is on record for another call: of another tool, or with other arguments. `record` is that.
+
+    Nothing was called.
+    """
+
     def __init__(self, record: Record) -> None:
         self.record = record
-        super().__init__(f"The call of {record.tool!r} may or may not have happened, and must not be made twice")
+        super().__init__(f"The key {record.key!r} is that of another call, of {record.tool!r}: draw another one")
 
 
 class JournalUnusable(ClientError):

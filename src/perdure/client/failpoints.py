@@ -14,6 +14,9 @@ __all__ = ["FAILPOINTS", "VARIABLE", "Failpoint", "reach"]
 
 Failpoint = Literal[
     "call intended",  # the intent is in the journal, nothing was sent
+    "round claimed",  # of a question before there is a task: this process may ask, and has not
+    "round answered",  # the user has answered, and nobody but this process knows
+    "round recorded",  # in the journal, not sent
     "call answered",  # the server has the task, the journal does not have its handle
     "handle recorded",
     "question claimed",  # this process may ask, and has not

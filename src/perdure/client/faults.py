@@ -15,10 +15,13 @@ from pydantic import ValidationError
 
 from .errors import ClientError, Disconnected, Malformed, RequestRefused, TaskExpired, TaskLost
 
-__all__ = ["UNREACHABLE", "Fault", "has_no_room", "is_over", "judge", "may_have_arrived"]
+__all__ = ["NOT_BEGUN", "UNREACHABLE", "Fault", "has_no_room", "is_over", "judge", "may_have_arrived"]
 
 UNREACHABLE: Final = "dev.perdure/unreachable"
 """In an error's data: our own transport (`http`) made it up, for a request to which there was no answer."""
+
+NOT_BEGUN: Final = "dev.perdure/not-begun"
+"""Likewise, of an answer by which the server, or a proxy, says that it has not begun with the request: 429."""
 
 _PASSING: Final = frozenset({CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR})
 """-32700 is what the SDK makes of a response that broke off."""
@@ -63,18 +66,20 @@ def may_have_arrived(error: Exception) -> bool:
     if not isinstance(error, MCPError):
         return not isinstance(error, ClientError)
     if error.code == CONNECTION_CLOSED:
-        return not _hint(error.data) or _is_made_up(error)
+        return not has_no_room(error)
     return error.code in _PASSING or (error.code == INTERNAL_ERROR and error.message == _BARE_STATUS)
 
 
-def has_no_room(error: Exception) -> float:
-    """Seconds after which a server that refuses because it has no room wants to be asked again; 0: it is not that."""
-    return _hint(error.data) if isinstance(error, MCPError) and not _is_made_up(error) else 0.0
+def has_no_room(error: Exception) -> bool:
+    """Whether a server has no room just now: it says when to come again, or that it has not begun."""
+    if not isinstance(error, MCPError) or error.code != CONNECTION_CLOSED:
+        return False
+    return _says(error, NOT_BEGUN) or (_hint(error.data) > 0 and not _says(error, UNREACHABLE))
 
 
-def _is_made_up(error: MCPError) -> bool:
+def _says(error: MCPError, mark: str) -> bool:
     data: object = error.data
-    return isinstance(data, dict) and UNREACHABLE in cast("dict[str, object]", data)
+    return isinstance(data, dict) and mark in cast("dict[str, object]", data)
 
 
 def is_over(error: Exception) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Final
 
 import anyio
@@ -12,7 +12,16 @@ from mcp_types import INTERNAL_ERROR, CallToolResult, ErrorData
 from pydantic import BaseModel, ValidationError
 
 from . import asking, questions
-from .errors import JournalUnusable, Malformed, TaskCancelled, TaskExpired, TaskFailed, TaskLost, TaskTimedOut
+from .errors import (
+    ClientError,
+    JournalUnusable,
+    Malformed,
+    TaskCancelled,
+    TaskExpired,
+    TaskFailed,
+    TaskLost,
+    TaskTimedOut,
+)
 from .failpoints import reach
 from .journal import Record
 from .link import Link, alone
@@ -59,7 +68,8 @@ class TaskHandle:
         watched = self._watched
         if watched is None or watched.heard or not watched.waiters:
             return None
-        return max(0.0, watched.due - anyio.current_time())
+        # While it is being asked, nothing is planned.
+        return 0.0 if watched.polling else max(0.0, watched.due - anyio.current_time())
 
     async def status(self) -> Snapshot:
         """Ask the server how the task is: one `tasks/get`, made again if it does not come through within a minute.
@@ -110,7 +120,7 @@ class TaskHandle:
         asked = (await self.status()).questions.keys() & responses.keys()
         fresh: dict[str, object] = {}
         for key in asked:
-            said = self._link.journal.recorded(self._record, key, questions.as_sent(responses[key]))
+            said = self._link.journal.record_answer(self._record, key, questions.as_sent(responses[key]))
             if said is not None:
                 fresh[key] = said
         if fresh:
@@ -124,7 +134,9 @@ class TaskHandle:
             TaskLost, TaskExpired: the task is no more.
             Unavailable: the request did not come through within a minute.
         """
-        if self._settled is None:
+        if self._settled is not None:
+            return
+        with self._noting_the_end():
             await self._link.insist(self.id, lambda: self._link.remote.cancel(self.id), within=_PATIENCE)
 
     async def result(self, timeout: float | None = None, *, ask: bool = True) -> CallToolResult:  # noqa: ASYNC109
@@ -134,7 +146,7 @@ class TaskHandle:
 
         Args:
             timeout: seconds, of everything together; None: for ever.
-            ask: False leaves the questions to `answer`, or to another process.
+            ask: False leaves the questions to `answer`, or to another process. Answers on record are sent all the same.
 
         Raises:
             TaskFailed, TaskCancelled, TaskExpired, TaskLost: there is no result and never will be.
@@ -150,7 +162,8 @@ class TaskHandle:
                 return self._outcome(await self._end(ask=ask))
         except anyio.get_cancelled_exc_class():
             if self._link.on_cancel == "cancel":
-                with anyio.move_on_after(_STOP_WITHIN, shield=True):
+                # Whatever comes of asking, the caller is cancelled, and not told of an error.
+                with suppress(ClientError), anyio.move_on_after(_STOP_WITHIN, shield=True):
                     await self.cancel()
             raise
         raise TaskTimedOut(self, timeout or 0.0)
@@ -162,11 +175,10 @@ class TaskHandle:
         try:
             async with self._watching() as watched, anyio.create_task_group() as group:
                 self._watched = watched
-                asks = asking.Asking(self._link, self._record, self.id, group)
+                asks = asking.Asker(self._link, self._record, self.id, group)
                 async for snapshot in watched.news():
                     self._known = last = snapshot
-                    if ask:
-                        asks.look(snapshot)
+                    asks.look(snapshot, ask=ask)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as several:
             raise alone(several) from None

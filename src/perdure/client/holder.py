@@ -63,12 +63,13 @@ class LockedFile:
             return False
         try:
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Tokens are never used again, so whoever comes next finds no file, which says the same. Under the lock: its
+            # user may be one who is just coming, and who would get the lock in between and not see the file go.
+            self._file(token).unlink(missing_ok=True)
         except BlockingIOError:
             return True
         finally:
             os.close(other)
-        # Tokens are never used again, so whoever comes next finds no file, which says the same.
-        self._file(token).unlink(missing_ok=True)
         return False
 
     def close(self) -> None:

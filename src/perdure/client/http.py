@@ -5,24 +5,28 @@ the whole session, and with it the program that is inside of the client. A wait 
 are deployed anew. So such an error becomes an answer here, -32000 with status 503, which is what a server that has no
 room says; and whoever sent the request decides whether to send it again. So it is from the first request on that
 follows a `server/discover`.
+
+The SDK makes one and the same error of each status above 400 that comes without a JSON-RPC error. Here those that pass
+(a proxy's 503) are told from those that do not (401 once a token is past its time): nobody waits for the latter.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Any, Final
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.inbound import MCP_METHOD_HEADER
-from mcp_types import CONNECTION_CLOSED
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, JSONRPCError
+from pydantic import ValidationError
 
 from perdure.domain.names import DISCOVER
 
-from .faults import UNREACHABLE
+from .faults import NOT_BEGUN, UNREACHABLE
 
 __all__ = ["HTTP"]
 
@@ -32,6 +36,8 @@ _READ: Final = 300.0
 
 _TOO_MANY: Final = 429
 _PASSING: Final = frozenset({_TOO_MANY, 502, 503, 504})
+_LEFT_TO_THE_SDK: Final = frozenset({404, 408, 425})
+"""404 is also said of a session that is over, which the SDK knows; the others may pass, as it has it."""
 
 _Streams = Any
 """What the SDK's transports yield; its name for that is not public."""
@@ -45,6 +51,9 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
         headers: to send with each request, such as `{"Authorization": "Bearer …"}`.
         auth: as httpx2 takes it; the SDK's OAuth provider, say.
         verify: False to accept any certificate, or an `ssl.SSLContext`.
+        trust_env: False to go through no proxy that the environment names.
+
+    It is good for one connection after another, and a `RuntimeError` for two at once.
     """
 
     def __init__(
@@ -54,22 +63,37 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
         headers: Mapping[str, str] | None = None,
         auth: httpx2.Auth | None = None,
         verify: Any = True,
+        trust_env: bool = True,
     ) -> None:
         self.url = url
-        self._options: dict[str, Any] = {"headers": dict(headers or {}), "auth": auth, "verify": verify}
-        self._stack = AsyncExitStack()
+        self._options: dict[str, Any] = {
+            "headers": dict(headers or {}),
+            "auth": auth,
+            "verify": verify,
+            "trust_env": trust_env,
+        }
+        self._connection: AbstractAsyncContextManager[_Streams] | None = None
 
     def client(self) -> httpx2.AsyncClient:
         """The HTTP client that it is made of, for the SDK's own `streamable_http_client`."""
         return _Enduring(timeout=httpx2.Timeout(_CONNECT, read=_READ), **self._options)
 
     async def __aenter__(self) -> _Streams:
-        return await self._stack.enter_async_context(self._connected())
+        if self._connection is not None:
+            raise RuntimeError("This HTTP(…) is in use: make another one for another client")
+        connection = self._connected()
+        self._connection = connection
+        try:
+            return await connection.__aenter__()
+        except BaseException:
+            self._connection = None
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return await self._stack.__aexit__(kind, error, trace)
+        connection, self._connection = self._connection, None
+        return None if connection is None else await connection.__aexit__(kind, error, trace)
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[_Streams]:
@@ -95,31 +119,47 @@ class _Enduring(httpx2.AsyncClient):
                 return response
             await response.aread()
         except httpx2.TransportError as error:
-            return _made_up(request, f"The server can't be reached: {type(error).__name__}", unreachable=True)
-        if response.status_code in _PASSING and not _is_json(response):
-            # Only 429 is sure to come from who has not begun. A proxy says the others of a server that died at it, too.
-            unsure = response.status_code != _TOO_MANY
-            message = f"HTTP status {response.status_code}"
-            return _made_up(request, message, after=_retry_after(response), unreachable=unsure)
-        return response
+            return _passing(request, f"The server can't be reached: {type(error).__name__}", **{UNREACHABLE: True})
+        return response if _is_answer(response) else _spoken(request, response)
 
 
-def _made_up(
-    request: httpx2.Request, message: str, *, after: float | None = None, unreachable: bool = False
-) -> httpx2.Response:
-    data: dict[str, Any] = {} if after is None else {"retryAfterMs": math.ceil(after * 1000)}
-    if unreachable:
-        data[UNREACHABLE] = True
-    error = {"code": CONNECTION_CLOSED, "message": message, "data": data}
-    return httpx2.Response(503, request=request, json={"jsonrpc": "2.0", "id": None, "error": error})
+def _spoken(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """What a status says that came without an answer of the protocol."""
+    status = response.status_code
+    message = f"HTTP status {status}"
+    if status in _PASSING:
+        after = _retry_after(response)
+        hint: dict[str, Any] = {} if after is None else {"retryAfterMs": math.ceil(after * 1000)}
+        # Only 429 is sure to come from who has not begun. A proxy says the others of a server that died at it, too.
+        return _passing(request, message, **hint, **{NOT_BEGUN if status == _TOO_MANY else UNREACHABLE: True})
+    if 400 <= status < 500 and status not in _LEFT_TO_THE_SDK:
+        return _made_up(request, status, {"code": INVALID_REQUEST, "message": message})
+    return response
+
+
+def _passing(request: httpx2.Request, message: str, **data: Any) -> httpx2.Response:
+    return _made_up(request, 503, {"code": CONNECTION_CLOSED, "message": message, "data": data})
+
+
+def _made_up(request: httpx2.Request, status: int, error: dict[str, Any]) -> httpx2.Response:
+    return httpx2.Response(status, request=request, json={"jsonrpc": "2.0", "id": None, "error": error})
 
 
 def _is_stream(response: httpx2.Response) -> bool:
     return response.headers.get("content-type", "").lower().startswith("text/event-stream")
 
 
-def _is_json(response: httpx2.Response) -> bool:
-    return response.headers.get("content-type", "").lower().startswith("application/json")
+def _is_answer(response: httpx2.Response) -> bool:
+    """Whether the protocol has the say: what succeeded, or an error that is JSON-RPC's."""
+    if response.status_code < 400:
+        return True
+    if not response.headers.get("content-type", "").lower().startswith("application/json"):
+        return False
+    try:
+        JSONRPCError.model_validate_json(response.content)
+    except ValidationError:
+        return False
+    return True
 
 
 def _retry_after(response: httpx2.Response) -> float | None:

@@ -3,14 +3,16 @@
 One small SQLite file for any number of processes of one machine, written before anything is done about what it says,
 with `synchronous=FULL`: a call that was made under a key that nobody remembers can't be made again safely, and an
 answer that was sent and forgotten is asked for twice. It is read and written where it is called, on the event loop: a
-write takes a few milliseconds, once for each call, handle and answer, and never for a poll.
+write takes a few milliseconds, once for each call, handle and answer, and never for a poll. A neighbour that writes is
+waited for, ten seconds at most, in which the loop stands still.
 
 It holds what the user said and what tools were called with, so it belongs to its user alone (0600); both are erased
-once they have been handed on. It holds no results, which the server has.
+once they have been handed on, but for a digest of the arguments. It holds no results, which the server has.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -22,14 +24,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
+from uuid import uuid4
 
 from pydantic_core import to_json
 
 from . import journal_sql as sql
-from .errors import JournalUnusable
+from .errors import JournalUnusable, KeyReused
 from .holder import Alone, Holder, LockedFile
 
-__all__ = ["Answered", "Asking", "Journal", "Record"]
+__all__ = ["Answered", "Journal", "Record", "Unanswered"]
 
 _BUSY_MS: Final = 10_000
 _DAY: Final = 86_400.0
@@ -68,7 +71,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class Unanswered:
     """A question without one. `mine`: it is this caller's to ask; else somebody alive is at it."""
 
     mine: bool
@@ -99,6 +102,7 @@ class Journal:
         self._keep = keep_days * _DAY
         self._lock = threading.Lock()
         self._asked: set[tuple[int, str]] = set()
+        self._making: set[int] = set()
         with self._explained():
             self._db = _memory() if self.path is None else _opened(self.path)
             try:
@@ -109,7 +113,8 @@ class Journal:
                 raise
         self._let_go = weakref.finalize(self, _let_go, self._db, self._holder)
         with self._transaction() as db:
-            self._prune(db)
+            db.execute(sql.PRUNE, (self._now() - self._keep,))
+            db.execute(sql.PRUNE_ANSWERS)
 
     def close(self) -> None:
         """Let go of the file, and of what was claimed."""
@@ -119,60 +124,105 @@ class Journal:
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def intend(self, server: str, tool: str, key: str, arguments: Mapping[str, Any] | None) -> tuple[Record, bool]:
-        """A call is about to be made: its record, and whether it is new. Under a key that is known, what there is."""
-        values = (server, tool, key, to_json(arguments).decode(), self._now(), self._token)
+        """A call is about to be made: its record, and whether it is new. Under a key that is known, what there is.
+
+        A new one is this caller's to make. That ends with `put_handle`, `forget` or `let_go`.
+
+        Raises:
+            KeyReused: the key is that of a call of another tool, or with other arguments.
+        """
+        said = to_json(arguments).decode()
+        digest = _digest(said)
+        values = (server, tool, key, said, digest, self._now(), self._token)
         with self._transaction() as db:
             is_new = db.execute(sql.INTEND, values).rowcount == 1
-            return _one(db, server, key), is_new
+            record = _record(db.execute(sql.BY_KEY, (server, key)).fetchone())
+            if is_new:
+                self._making.add(record.number)
+            elif db.execute(sql.DIGEST, (record.number,)).fetchone() != (tool, digest):
+                raise KeyReused(record)
+        return record, is_new
 
-    def take(self, record: Record) -> None:
-        """A call without a handle is this process's to make from now on."""
-        self._write(sql.TAKE, self._token, record.number)
+    def take(self, record: Record) -> bool:
+        """A call without a handle is this caller's to make from now on; False: somebody was quicker.
 
-    def handle(self, record: Record, task_id: str) -> Record:
-        """The call became this task; if that is on record already, as that one's. What came before it is erased."""
+        Ends as `intend` does.
+        """
+        with self._transaction() as db:
+            if record.number in self._making:
+                return False
+            taken = db.execute(sql.TAKE, (self._token, record.number, record.holder)).rowcount == 1
+            if taken:
+                self._making.add(record.number)
+        return taken
+
+    def let_go(self, record: Record) -> None:
+        """A call that was this caller's is nobody's to make just now, if it has come to nothing yet."""
+        if record.number in self._making:
+            self._making.discard(record.number)
+            self._write(sql.LET_GO, record.number, self._token)
+
+    def put_handle(self, record: Record, task_id: str) -> Record:
+        """The call became this task; if that is on record already, as that one's. What came before it is erased.
+
+        A record that somebody forgot meanwhile is made again: the task is there.
+        """
         with self._transaction() as db:
             db.execute(sql.FORGET_ANSWERS, (record.number,))
             if db.execute(sql.OTHER, (record.server, task_id, record.number)).fetchone():
                 db.execute(sql.FORGET, (record.number,))
-            else:
-                db.execute(sql.HANDLE, (task_id, record.number))
-            return _one(db, record.server, task_id)
+            elif db.execute(sql.HANDLE, (task_id, record.number)).rowcount == 0:
+                self._adopted(db, record.server, record.tool, record.key, task_id)
+            handle = _record(db.execute(sql.BY_TASK, (record.server, task_id)).fetchone())
+        self._making.discard(record.number)
+        return handle
 
     def adopt(self, server: str, tool: str, task_id: str) -> Record:
         """A task that is waited for without a call of ours on record: what there is of it, or a new record."""
         with self._transaction() as db:
-            db.execute(sql.ADOPT, (server, tool, f"task:{task_id}", task_id, self._now(), self._token))
-            return _one(db, server, task_id)
+            return self._adopted(db, server, tool, f"task:{task_id}", task_id)
 
     def settle(self, record: Record, status: str) -> None:
         """The task is known to be over. Its questions are forgotten, and the record itself after `keep_days`."""
         with self._transaction() as db:
             db.execute(sql.SETTLE, (status, self._now(), record.number))
-            self._prune(db)
+            db.execute(sql.FORGET_ANSWERS, (record.number,))
+            db.execute(sql.PRUNE, (self._now() - self._keep,))
 
     def find(self, server: str, id: str) -> Record | None:
-        """The record of a task id or of an idempotency key."""
-        rows = self._rows(sql.FIND, server, id, id)
+        """The record of a task id or, if it is none, of an idempotency key."""
+        rows = self._rows(sql.BY_TASK, server, id) or self._rows(sql.BY_KEY, server, id)
+        return _record(rows[0]) if rows else None
+
+    def reread(self, record: Record) -> Record | None:
+        """The record as it is now; None if it is no more."""
+        rows = self._rows(sql.BY_NUMBER, record.number)
         return _record(rows[0]) if rows else None
 
     def records(self, server: str | None = None) -> list[Record]:
         """All records, or those of one server, in the order of the calls."""
-        return [_record(row) for row in self._rows(sql.RECORDS) if server in (None, row[1])]
+        rows = self._rows(sql.RECORDS) if server is None else self._rows(sql.RECORDS_OF, server)
+        return [_record(row) for row in rows]
 
     def forget(self, record: Record) -> bool:
         """Delete a record. Whether it was there."""
         with self._transaction() as db:
             db.execute(sql.FORGET_ANSWERS, (record.number,))
-            return db.execute(sql.FORGET, (record.number,)).rowcount == 1
+            was_there = db.execute(sql.FORGET, (record.number,)).rowcount == 1
+        self._making.discard(record.number)
+        return was_there
 
     def is_busy(self, record: Record) -> bool:
-        """Whether another process that made this record is still there, and may be in the middle of its call."""
-        return record.holder != self._token and self._holder.is_alive(record.holder)
+        """Whether somebody alive, here or in another process, is just making that call."""
+        if record.task_id is not None:
+            return False
+        if record.holder == self._token:
+            return record.number in self._making
+        return self._holder.is_alive(record.holder)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    def claim(self, record: Record, key: str) -> Answered | Asking:
+    def claim(self, record: Record, key: str) -> Answered | Unanswered:
         """Whose question this is: answered before; this caller's to ask from now on; or somebody else's.
 
         One claim at a time, within this process and among all that live. Ends with `answer` or `release`.
@@ -185,7 +235,7 @@ class Journal:
             if not held:
                 db.execute(sql.CLAIM, (record.number, key, self._token))
                 self._asked.add((record.number, key))
-        return Asking(mine=not held)
+        return Unanswered(mine=not held)
 
     def release(self, record: Record, key: str) -> None:
         """The question is nobody's again: it was not answered."""
@@ -198,10 +248,12 @@ class Journal:
         with self._transaction() as db:
             return db.execute(sql.ANSWER, (record.number, key, json.dumps(response))).rowcount == 1
 
-    def recorded(self, record: Record, key: str, response: Any) -> Any | None:
+    def record_answer(self, record: Record, key: str, response: Any) -> Any | None:
         """`answer`, and which answer is to be sent then: this one, or the one that was there; None if it was sent."""
-        if self.answer(record, key, response):
-            return response
+        return response if self.answer(record, key, response) else self.unsent(record, key)
+
+    def unsent(self, record: Record, key: str) -> Any | None:
+        """The answer on record that is still to be sent, if there is one."""
         row = self._rows(sql.QUESTION, record.number, key)
         return json.loads(row[0][1]) if row and row[0][0] == "recorded" else None
 
@@ -213,14 +265,16 @@ class Journal:
         """The server does not take it: the question has no answer again."""
         self._write(sql.REFUSED, record.number, key)
 
+    def _adopted(self, db: sqlite3.Connection, server: str, tool: str, key: str, task_id: str) -> Record:
+        """The record of a task, with the key if no other call has it."""
+        for unused in (key, f"task:{task_id}", uuid4().hex):
+            db.execute(sql.ADOPT, (server, tool, unused, task_id, self._now(), self._token))
+        return _record(db.execute(sql.BY_TASK, (server, task_id)).fetchone())
+
     def _is_held(self, number: int, key: str, token: str) -> bool:
         if token == self._token:
             return (number, key) in self._asked
         return self._holder.is_alive(token)
-
-    def _prune(self, db: sqlite3.Connection) -> None:
-        db.execute(sql.PRUNE, (self._now() - self._keep,))
-        db.execute(sql.PRUNE_ANSWERS)
 
     # -- SQLite --------------------------------------------------------------------------------------------------------
 
@@ -257,8 +311,10 @@ def _let_go(db: sqlite3.Connection, holder: Holder) -> None:
     holder.close()
 
 
-def _one(db: sqlite3.Connection, server: str, id: str) -> Record:
-    return _record(db.execute(sql.FIND, (server, id, id)).fetchone())
+def _digest(arguments: str) -> str:
+    """By which two calls are told apart once their arguments are erased. None and no arguments are the same."""
+    canonical = json.dumps(json.loads(arguments) or {}, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _record(row: tuple[Any, ...]) -> Record:

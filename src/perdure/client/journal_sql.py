@@ -1,11 +1,14 @@
-"""The journal's tables and statements, one constant for each verb of `journal`."""
+"""The journal's tables and statements, one constant for each verb of `journal`.
+
+Each finds its rows by a number or by one of the two UNIQUE indexes, but for those that say something else.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 APPLICATION_ID: Final = 0x50455243  # "PERC"
-VERSION: Final = 1
+VERSION: Final = 2
 
 MARK: Final = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
 
@@ -17,10 +20,11 @@ CREATE TABLE IF NOT EXISTS call (
     key TEXT NOT NULL,
     task_id TEXT,
     arguments TEXT,         -- as JSON, until the handle is known
+    digest TEXT,            -- of the arguments; none of a handle that came without a call of ours
     status TEXT,            -- the terminal one, once it was seen
     begun_at REAL NOT NULL,
     settled_at REAL,
-    holder TEXT NOT NULL,   -- whose call it is, until the handle is known
+    holder TEXT NOT NULL,   -- who makes it, until the handle is known; empty: nobody
     UNIQUE (server, key),
     UNIQUE (server, task_id)
 ) STRICT;
@@ -38,11 +42,15 @@ CREATE TABLE IF NOT EXISTS question (
 _RECORD: Final = "SELECT number, server, tool, key, task_id, arguments, status, begun_at, holder FROM call "
 
 INTEND: Final = """
-INSERT INTO call (server, tool, key, arguments, begun_at, holder) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO call (server, tool, key, arguments, digest, begun_at, holder) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 """
 
-TAKE: Final = "UPDATE call SET holder = ? WHERE number = ? AND task_id IS NULL"
+DIGEST: Final = "SELECT tool, digest FROM call WHERE number = ?"
+
+TAKE: Final = "UPDATE call SET holder = ? WHERE number = ? AND holder = ? AND task_id IS NULL"
+
+LET_GO: Final = "UPDATE call SET holder = '' WHERE number = ? AND holder = ? AND task_id IS NULL"
 
 OTHER: Final = "SELECT 1 FROM call WHERE server = ? AND task_id = ? AND number <> ?"
 
@@ -54,17 +62,26 @@ INSERT INTO call (server, tool, key, task_id, begun_at, holder) VALUES (?, ?, ?,
 
 SETTLE: Final = "UPDATE call SET status = ?, settled_at = ? WHERE number = ?"
 
-FIND: Final = _RECORD + "WHERE server = ? AND (task_id = ? OR key = ?) LIMIT 1"
+BY_TASK: Final = _RECORD + "WHERE server = ? AND task_id = ?"
+
+BY_NUMBER: Final = _RECORD + "WHERE number = ?"
+
+BY_KEY: Final = _RECORD + "WHERE server = ? AND key = ?"
 
 RECORDS: Final = _RECORD + "ORDER BY number"
+"""The whole table."""
+
+RECORDS_OF: Final = _RECORD + "WHERE server = ? ORDER BY number"
 
 FORGET: Final = "DELETE FROM call WHERE number = ?"
 
 FORGET_ANSWERS: Final = "DELETE FROM question WHERE call = ?"
 
 PRUNE: Final = "DELETE FROM call WHERE settled_at < ?"
+"""By `call_settled`."""
 
 PRUNE_ANSWERS: Final = "DELETE FROM question WHERE call NOT IN (SELECT number FROM call WHERE status IS NULL)"
+"""Both tables, once for each time the journal is opened: what was answered after its call was over or forgotten."""
 
 QUESTION: Final = "SELECT state, response, holder FROM question WHERE call = ? AND key = ?"
 

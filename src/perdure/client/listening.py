@@ -7,6 +7,9 @@ when it opens, costs polls and no news.
 A stream can't be added to, so new tasks are folded into a new one: opened before the old one is closed, and at growing
 intervals, so that a thousand starts cause a handful of streams and not a thousand. What opens a stream in vain is tried
 again ever more rarely; a server that does not listen at all is not asked again in the session.
+
+A server that takes no stream for so many tasks gets half of them. If it had no room just now, that is no bound of its
+own, and each stream that it takes is followed by one for twice as many.
 """
 
 from __future__ import annotations
@@ -68,11 +71,19 @@ class _Stream:
 class Listening:
     """Holds the stream. `chance`: from 0 to 1. `refused`: whether the server serves none."""
 
-    def __init__(self, remote: Remote, audience: Audience, chance: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        audience: Audience,
+        chance: Callable[[], float],
+        now: Callable[[], float] = anyio.current_time,
+    ) -> None:
         self._remote = remote
         self._audience = audience
         self._chance = chance
+        self._now = now
         self._most = _MOST
+        self._bound = _MOST
         self._gap = 0.0
         self._failures = 0
         self._last = -math.inf
@@ -104,9 +115,9 @@ class Listening:
         async with anyio.create_task_group() as group:
             while not self.refused:
                 await self._unfolded()
-                since = _now() - self._last
+                since = self._now() - self._last
                 await asyncio.sleep(max(_SHORTEST_GAP, self._gap - since))
-                self._last = _now()
+                self._last = self._now()
                 if ids := frozenset(self._chosen()):
                     await self._fold(group, ids, soon=since < 4 * self._gap)
 
@@ -135,6 +146,7 @@ class Listening:
             self._learn(stream, stream.error)
             return
         self._failures = 0
+        self._most = min(self._bound, self._most * 2)
         self._gap = min(_LAST_GAP, max(_FIRST_GAP, self._gap * 2)) if soon else _FIRST_GAP
 
     def _replace(self, stream: _Stream) -> None:
@@ -172,7 +184,8 @@ class Listening:
         # Too many for one, as far as anybody can tell: a number that it takes is found in a few tries.
         if len(stream.ids) > 1 and (_is_invalid(error) or faults.has_no_room(error)):
             self._most = len(stream.ids) // 2
-            self._gap = 0.0 if _is_invalid(error) else self._gap
+            if _is_invalid(error):
+                self._bound, self._gap = self._most, 0.0
         else:
             self.refused = fault.ends is not None
 
@@ -196,7 +209,3 @@ async def _first(*events: asyncio.Event) -> None:
 
         for event in events:
             group.start_soon(wait, event)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 __all__ = ["TERMINAL", "NotATask", "Snapshot"]
 
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
+"""The statuses after which nothing follows, by the extension's specification."""
 
 _ABOUT_THE_RESPONSE: Final = frozenset({"resultType", "_meta"})
 

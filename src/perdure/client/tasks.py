@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 from uuid import uuid4
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import anyio
 from mcp.client.client import Client
@@ -27,14 +27,14 @@ from pydantic import BaseModel, ConfigDict
 
 from perdure.domain.names import EXTENSION
 
-from . import pace
-from .calling import Call, Created, Unheard, created, honours_keys
+from .calling import Call, Created, created
 from .errors import JournalUnusable, Unsure
 from .failpoints import reach
 from .handle import TaskHandle
 from .http import HTTP
 from .journal import Journal, Record
 from .link import Link, OnCancel
+from .making import Making
 from .remote import Remote
 from .snapshot import NotATask, Snapshot
 from .watcher import Watcher
@@ -54,10 +54,18 @@ class _News(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What `resume_all` found. `handles`: tasks that go on. `unsure`: calls of which nobody knows whether they did."""
+    """What `resume_all` found.
+
+    Attributes:
+        handles: tasks that go on.
+        unsure: calls of which nobody knows whether they happened.
+        refused: calls that could not be made again, and why: `InputDeclined`, or whatever a callback raised. They stay
+            on record.
+    """
 
     handles: tuple[TaskHandle, ...]
     unsure: tuple[Unsure, ...]
+    refused: tuple[tuple[Record, Exception], ...] = ()
 
 
 class Tasks(ClientExtension):
@@ -76,7 +84,8 @@ class Tasks(ClientExtension):
         server: the name in the journal of the server that this is for, in place of its URL or command.
         chance: draws from 0 to 1; spreads polls and retries.
 
-    One of these may be passed to one client after another, and to several at once.
+    One of these may be passed to one client after another, and to several at once. Servers that must not hear of each
+    other's tasks get a `Tasks` each (SECURITY.md says why).
     """
 
     identifier = EXTENSION
@@ -101,7 +110,8 @@ class Tasks(ClientExtension):
         self._chance = chance
         self._names: WeakKeyDictionary[ClientSession, str] = WeakKeyDictionary()
         self._watchers: dict[ClientSession, Watcher] = {}
-        self._calling: set[int] = set()
+        self._sessions: WeakSet[ClientSession] = WeakSet()
+        self._deaf: WeakSet[ClientSession] = WeakSet()
 
     # -- what the SDK asks for -----------------------------------------------------------------------------------------
 
@@ -129,7 +139,7 @@ class Tasks(ClientExtension):
         meta: object = said.get("_meta")
         subscription = cast("dict[str, object]", meta).get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
         # Nothing says which session it came by, and one server must not speak for another.
-        trusted = len(self._watchers) == 1
+        trusted = len(self._sessions) == 1
         for watcher in [*self._watchers.values()]:
             watcher.told(snapshot, subscription if isinstance(subscription, str | int) else None, trusted=trusted)
 
@@ -155,122 +165,103 @@ class Tasks(ClientExtension):
             name: the tool's.
             arguments: the tool's.
             idempotency_key: by which a server that honours it knows the call again. By default one that is drawn.
-            timeout: seconds, of everything together, the user's time included; None: for ever.
+            timeout: seconds, of everything together, the user's time included; None: for ever. Each request of the call
+                has the client's own `read_timeout_seconds`, or 300 s where that is None: a tool that takes longer
+                without a task needs a client that waits longer.
             meta: what else goes along in `_meta`. It is not on record.
 
         Raises:
             Unsure: nobody knows whether the call happened; it is on record, for `resume`.
-            InputDeclined: a callback had no answer. There is no task, and no record.
-            MCPError: the server's answer. There is no task, and no record.
+            InputDeclined: a callback had no answer. There is no task, and no record, if the call is new.
+            MCPError: the server's answer. Likewise.
+            KeyReused: the key is on record for another tool or other arguments. Nothing was called.
+            JournalUnusable: the call can't be put on record, and was not made.
         """
         key = uuid4().hex if idempotency_key is None else idempotency_key
         record, is_new = self.journal.intend(self._name(client), name, key, arguments)
-        if not is_new:
-            return await self._resumed(client, record, timeout, meta)
-        reach("call intended")
-        return await self._call(client, record, timeout, meta)
+        if is_new:
+            reach("call intended")
+        return await self._handled(client, record, timeout, meta, is_new=is_new)
 
     async def resume(self, client: Client, id: str, *, timeout: float | None = None) -> TaskHandle:  # noqa: ASYNC109
         """The handle of a task, by its id or by the idempotency key of its call. Nothing is called twice.
 
         A task that the journal does not know is taken as it is. A call of which no answer is on record is made again,
-        under its key, if the server says that it honours keys.
+        under its key, if the server says that it honours keys; while another process makes it, that is waited for.
 
         Raises:
-            Unsure: it does not say so.
-            MCPError, InputDeclined: as `start`.
+            Unsure: it does not say so, or says nothing by which one could tell; whatever it said is the cause.
+            InputDeclined: a callback had no answer. The call stays on record.
         """
         name = self._name(client)
         record = self.journal.find(name, id) or self.journal.find(_name_only(client.session), id)
         if record is None:
             record = self.journal.adopt(name, "", id)
-        return await self._resumed(client, record, timeout, None)
+        return await self._handled(client, record, timeout)
 
-    async def resume_all(self, client: Client) -> Resumed:
+    async def resume_all(self, client: Client, *, timeout: float | None = None) -> Resumed:  # noqa: ASYNC109
         """Everything on record of this server that is not known to be over, but for calls that are just being made.
 
-        Raises:
-            MCPError: the server refused a call that was made again.
+        Calls of which no answer is on record are made again where that is safe, side by side, in `timeout` seconds at
+        most (None: for ever). A call that comes to an error, or to none in that time, keeps nobody from the others.
         """
-        handles: list[TaskHandle] = []
-        unsure: list[Unsure] = []
-        for record in self.journal.records(self._name(client)):
-            if record.status is not None or self._is_being_made(record):
-                continue
-            try:
-                handles.append(await self._resumed(client, record, None, None))
-            except Unsure as error:
-                unsure.append(error)
-        return Resumed(tuple(handles), tuple(unsure))
+        names = dict.fromkeys((self._name(client), _name_only(client.session)))
+        records = [each for name in names for each in self.journal.records(name) if each.status is None]
+        records.sort(key=lambda each: each.number)
+        found: dict[int, TaskHandle | Unsure | Exception] = {}
 
-    def _is_being_made(self, record: Record) -> bool:
-        """Whether somebody, here or in another process, waits for the answer of that call just now."""
-        return record.task_id is None and (record.number in self._calling or self.journal.is_busy(record))
+        async def one(record: Record) -> None:
+            try:
+                found[record.number] = await self._handled(client, record, timeout)
+            except Exception as error:  # noqa: BLE001 - boundary: callbacks
+                found[record.number] = error
+
+        async with anyio.create_task_group() as group:
+            for record in records:
+                if not self.journal.is_busy(record):
+                    group.start_soon(one, record)
+        came = [(record, found[record.number]) for record in records if record.number in found]
+        return Resumed(
+            tuple(each for _, each in came if isinstance(each, TaskHandle)),
+            tuple(each for _, each in came if isinstance(each, Unsure)),
+            tuple((record, each) for record, each in came if not isinstance(each, TaskHandle | Unsure)),
+        )
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    async def _resumed(
+    async def _handled(
         self,
         client: Client,
         record: Record,
         timeout: float | None,  # noqa: ASYNC109
-        meta: Mapping[str, Any] | None,
+        meta: Mapping[str, Any] | None = None,
+        *,
+        is_new: bool = False,
     ) -> TaskHandle:
-        if record.task_id is not None:
-            return TaskHandle(self._link(client.session), record)
-        if not honours_keys(client.session):
-            raise Unsure(record)
-        self.journal.take(record)
-        return await self._call(client, record, timeout, meta)
-
-    async def _call(
-        self,
-        client: Client,
-        record: Record,
-        timeout: float | None,  # noqa: ASYNC109
-        meta: Mapping[str, Any] | None,
-    ) -> TaskHandle:
-        call = Call(client, self.journal, record, dict(meta or {}))
-        self._calling.add(record.number)
-        try:
-            return await self._made(client, call, record, timeout)
-        finally:
-            self._calling.discard(record.number)
-
-    async def _made(
-        self,
-        client: Client,
-        call: Call,
-        record: Record,
-        timeout: float | None,  # noqa: ASYNC109
-    ) -> TaskHandle:
+        """The handle of what is on record, if it has to be, by making the call."""
+        making = Making(client, self.journal, self._chance)
         with anyio.move_on_after(timeout):
-            answer = await self._answer(client, call, record)
-            link = self._link(client.session)
-            if isinstance(answer, CallToolResult):
-                self.journal.forget(record)
-                return TaskHandle(link, record, settled=answer)
-            reach("call answered")
-            handle = self._handle(link, record.tool, answer, lambda: self.journal.handle(record, answer.id))
-            reach("handle recorded")
-            return handle
+            if not is_new:
+                record = await making.taken(record)
+            if record.task_id is not None:
+                return TaskHandle(self._link(client.session), record)
+            try:
+                return await self._made(making, record, dict(meta or {}), is_new=is_new)
+            finally:
+                making.let_go(record)
         raise Unsure(record)
 
-    async def _answer(self, client: Client, call: Call, record: Record) -> CallToolResult | Snapshot:
-        """What the call comes to. Made again if that was lost, where the second one is known to be the first."""
-        failures = 0
-        while True:
-            try:
-                return await call.make()
-            except Unheard as unheard:
-                if unheard.is_over or not honours_keys(client.session):
-                    raise Unsure(record) from unheard.__cause__
-            except Exception:
-                # It was answered, or a callback gave up before it was: there is no task.
-                self.journal.forget(record)
-                raise
-            failures += 1
-            await anyio.sleep(pace.backoff(failures, 0.0, self._chance()))
+    async def _made(self, making: Making, record: Record, meta: dict[str, Any], *, is_new: bool) -> TaskHandle:
+        call = Call(making.client, self.journal, record, meta)
+        answer = await making.answer(call, record, may_exist=not is_new)
+        link = self._link(making.client.session)
+        if isinstance(answer, CallToolResult):
+            making.forget(record)
+            return TaskHandle(link, record, settled=answer)
+        reach("call answered")
+        handle = self._handle(link, record.tool, answer, lambda: self.journal.put_handle(record, answer.id))
+        reach("handle recorded")
+        return handle
 
     def _handle(self, link: Link, tool: str, known: Snapshot, put: Callable[[], Record]) -> TaskHandle:
         """The handle of a task that there is now, whatever the journal says to that."""
@@ -284,24 +275,29 @@ class Tasks(ClientExtension):
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def _name(self, client: Client) -> str:
+        self._sessions.add(client.session)
         name = self._server or server_of(client)
         self._names[client.session] = name
         return name
 
     def _link(self, session: ClientSession, timeout: float | None = None) -> Link:
+        self._sessions.add(session)
         remote = Remote(session, self._request_timeout if timeout is None else timeout)
-        return Link(remote, self.journal, lambda: self._watcher(remote), self._on_cancel, self._chance)
+        return Link(remote, self.journal, lambda: self._watcher(session), self._on_cancel, self._chance)
 
-    def _watcher(self, remote: Remote) -> Watcher:
-        session = remote.session
+    def _watcher(self, session: ClientSession) -> Watcher:
+        """The one of a session. Its requests are everybody's who waits, so no single caller's bound holds for them."""
         found = self._watchers.get(session)
         if found is None:
 
-            def idle() -> None:
+            def idle(*, deaf: bool) -> None:
                 self._watchers.pop(session, None)
+                if deaf:
+                    self._deaf.add(session)
 
-            found = Watcher(remote, listens=self._listen, chance=self._chance, idle=idle)
-            self._watchers[session] = found
+            listens = self._listen and session not in self._deaf
+            remote = Remote(session, self._request_timeout)
+            found = self._watchers[session] = Watcher(remote, listens=listens, chance=self._chance, idle=idle)
         return found
 
 

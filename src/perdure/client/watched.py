@@ -7,6 +7,7 @@ the newest of several: a state that came and went while they were busy is not ke
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 from .snapshot import Snapshot
@@ -17,15 +18,17 @@ __all__ = ["Watched"]
 class Watched:
     """A task that is waited for.
 
-    `due`: when it is polled next, by the loop's clock. `answered`: when the server last told of it in a response;
-    `failures`: how many polls in a row came to nothing. `heard`: the open stream has told of it. `waiters`: how many
-    wait.
+    `due`: when it is polled next, by the loop's clock, and `entry` its number in the schedule; `not_before`: until when
+    the server does not want to be asked. `answered`: when the server last told of it in a response; `failures`: how
+    many polls in a row came to nothing. `heard`: the open stream has told of it. `waiters`: how many wait.
     """
 
     def __init__(self, task_id: str, snapshot: Snapshot | None) -> None:
         self.id = task_id
         self.snapshot = snapshot
-        self.due = 0.0
+        self.due = math.inf
+        self.entry = 0
+        self.not_before = 0.0
         self.answered = 0.0
         self.failures = 0
         self.heard = False
@@ -39,13 +42,11 @@ class Watched:
         """Whether there is anything to come."""
         return self._failure is None and (self.snapshot is None or not self.snapshot.is_terminal)
 
-    def offer(self, snapshot: Snapshot) -> bool:
-        """Take what a server said; whether it is news."""
-        if self.snapshot is not None and not snapshot.follows(self.snapshot):
-            return False
-        self.snapshot = snapshot
-        self._tell()
-        return True
+    def offer(self, snapshot: Snapshot) -> None:
+        """Take what a server said, if it is news."""
+        if self.snapshot is None or snapshot.follows(self.snapshot):
+            self.snapshot = snapshot
+            self._tell()
 
     def fail(self, error: Exception) -> None:
         """Nothing more will come."""
@@ -53,12 +54,13 @@ class Watched:
             self._failure = error
             self._tell()
 
-    async def news(self, known: Snapshot | None = None) -> AsyncIterator[Snapshot]:
-        """Each state from one that is not `known` on, to the terminal one.
+    async def news(self) -> AsyncIterator[Snapshot]:
+        """Each state from the one that is known on, to the terminal one.
 
         Raises:
             ClientError: the task can't be waited for any more.
         """
+        known: Snapshot | None = None
         while True:
             news, snapshot = self._news, self.snapshot
             if snapshot is not None and snapshot is not known:

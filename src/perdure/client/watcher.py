@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 
@@ -24,7 +24,7 @@ from .remote import Remote
 from .snapshot import Snapshot
 from .watched import Watched
 
-__all__ = ["Watcher"]
+__all__ = ["Idle", "Watcher"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +33,19 @@ _SETTLING: Final = 2.0
 _END_WITHIN: Final = 5.0
 
 
+class Idle(Protocol):
+    """Told that nobody waits any more. `deaf`: whether the server has turned out to serve no streams."""
+
+    def __call__(self, *, deaf: bool) -> None: ...
+
+
 class Watcher:
     """Watches tasks of one session.
 
-    `listens`: whether to try. `chance`: from 0 to 1. `idle`: called once nobody waits.
+    `listens`: whether to try. `chance`: from 0 to 1.
     """
 
-    def __init__(
-        self, remote: Remote, *, listens: bool, chance: Callable[[], float], idle: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, remote: Remote, *, listens: bool, chance: Callable[[], float], idle: Idle) -> None:
         self._watched: dict[str, Watched] = {}
         self._polling = Polling(remote, self._watched, chance)
         self._listening = Listening(remote, self, chance)
@@ -57,10 +61,6 @@ class Watcher:
             yield task
         finally:
             await self._leave(task)
-
-    def knows(self, task_id: str) -> bool:
-        """Whether somebody waits for that task here."""
-        return task_id in self._watched
 
     def told(self, snapshot: Snapshot, subscription: object, *, trusted: bool) -> None:
         """A notification came. If it is not `trusted` to be of this session, it is only taken as a reason to poll."""
@@ -111,7 +111,7 @@ class Watcher:
             self._listening.audience_changed()
         if not self._watched and self._running is not None:
             ending, self._running = self._running, None
-            self._idle()
+            self._idle(deaf=self._listening.refused)
             ending.cancel()
             # It ends soon: what it does is to wait. But the scope that is left may be cancelled already.
             with anyio.CancelScope(shield=True), anyio.move_on_after(_END_WITHIN):

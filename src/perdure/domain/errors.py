@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import verdicts
+
 if TYPE_CHECKING:
     from .model import Owner
 
@@ -87,10 +89,7 @@ class InputKeyReused(PerdureError):
 
     def __init__(self, key: str) -> None:
         self.key = key
-        super().__init__(
-            f"The input key {key!r} was already used by this task for a different question. "
-            "Ask under another key, and keep a question's text free of what changes between runs."
-        )
+        super().__init__(verdicts.KEY_REUSED.format(key=key))
 
 
 class JournalMismatch(PerdureError):
@@ -102,11 +101,7 @@ class JournalMismatch(PerdureError):
 
     def __init__(self, place: str, recorded: str, found: str) -> None:
         self.place = place
-        super().__init__(
-            f"The tool's code does not agree with the task's journal: at place {place} the journal {recorded}, and the "
-            f"code {found}. A task must be finished by the code that began it: give a changed tool another version. "
-            "If the tool was not changed, take what differs between runs (a clock, chance) from a step."
-        )
+        super().__init__(verdicts.MISMATCH.format(place=place, recorded=recorded, found=found))
 
 
 class StepFailed(PerdureError):

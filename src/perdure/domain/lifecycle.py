@@ -21,7 +21,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar, Final, assert_never
 
-from . import policy
+from . import policy, verdicts
 from .errors import IllegalTransition
 from .model import Cancelled, Completed, Failed, Failure, InputRequest, NewTask, Outcome, Status, Task
 
@@ -157,7 +157,7 @@ _ENDS: Final = MappingProxyType({Completed: Kind.COMPLETE, Failed: Kind.FAIL, Ca
 Event = Report | Ask | Partial | Resume | RequestCancel | Finish | Expire
 
 _EXPIRED = Failed(
-    Failure(INTERNAL_ERROR, "The task expired: its ttl ran out before it finished"),
+    Failure(INTERNAL_ERROR, verdicts.EXPIRED),
     "Expired: the ttl ran out before the task finished",
 )
 
@@ -182,7 +182,7 @@ def exhausted(deaths: int) -> Failed:
 
     Nobody can say why they did, only that going on would kill the next one too.
     """
-    text = f"The worker that ran the task died or went silent {deaths} times; giving up"
+    text = verdicts.DIED.format(deaths=deaths)
     return Failed(Failure(INTERNAL_ERROR, text), text)
 
 

@@ -16,7 +16,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
-from perdure.domain import ids
+from perdure.domain import ids, verdicts
 from perdure.domain.errors import LeaseLost, NotStorable, PerdureError, StoreUnavailable, Unreadable
 from perdure.domain.journal import Waits
 from perdure.domain.lifecycle import INTERNAL_ERROR
@@ -157,7 +157,7 @@ class Execution:
             await self._store.finish(self.claim, _internal_error(str(error)))
         except Exception:  # the boundary around one task's outcome: let through, it would end the worker
             logger.exception("what task %s came to could not be stored", self._known_as)
-            await self._store.finish(self.claim, _internal_error("Internal error"))
+            await self._store.finish(self.claim, _internal_error(verdicts.INTERNAL))
 
     async def _put_off(self, error: Unreadable) -> None:
         """Leave it to whoever can read what is on record, or to a later time. It is no fault of the tool's."""
@@ -197,7 +197,7 @@ async def _guarded(handler: Handler, run: Run, params: JSONObject) -> Outcome | 
     try:
         return await handler(run, params)
     except LeaseLost:
-        return _internal_error("Internal error")  # which the store will refuse, for the same reason
+        return _internal_error(verdicts.INTERNAL)  # which the store will refuse, for the same reason
     except BaseException as error:
         if run.stopping and isinstance(error, asyncio.CancelledError):
             raise
@@ -207,7 +207,7 @@ async def _guarded(handler: Handler, run: Run, params: JSONObject) -> Outcome | 
             logger.warning("what task %s came to could not be stored: %s", ids.abbreviated(run.claim.task.id), error)
             return _internal_error(str(error))
         logger.exception("the handler of task %s raised", ids.abbreviated(run.claim.task.id))
-        return _internal_error("Internal error")
+        return _internal_error(verdicts.INTERNAL)
 
 
 def _internal_error(message: str) -> Failed:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
+from perdure.domain import verdicts
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.journal import Entry, Scope, Verb
 
@@ -77,12 +78,8 @@ def misuse(line: Line, verb: Verb, name: str) -> ConfigurationError | None:
     """Why a verb can't be used here, if it can't."""
     called = f"{verb.value} {name!r}" if name else verb.value
     if (inside := step.get()) is not None:
-        why = "a step is replayed as a whole, so no durable verb can be in it"
-        return ConfigurationError(f"The step {inside!r} uses {verb.value}: {why}")
+        return ConfigurationError(verdicts.VERB_IN_A_STEP.format(name=inside, verb=verb.value))
     # Questions are known by their keys, so it does not matter which of two comes first.
     if line.task not in (None, asyncio.current_task()) and verb is not Verb.ASK:
-        return ConfigurationError(
-            f"The tool came to {called} in an asyncio task of its own. Which of several is first there is chance, so "
-            "replay could take one's result for another's: put what runs side by side into task.gather"
-        )
+        return ConfigurationError(verdicts.SIDE_BY_SIDE.format(verb=called))
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from perdure.domain import verdicts
 from perdure.domain.errors import LimitExceeded
 from perdure.domain.journal import Journal
 from perdure.domain.limits import Limits
@@ -40,7 +41,7 @@ class Room:
         """
         most = self._limits.entries
         if self._begun >= most:
-            raise LimitExceeded(f"The journal of a task has at most {most} entries (entries), and this one is full")
+            raise LimitExceeded(verdicts.JOURNAL_FULL.format(most=most))
         self._begun += 1
 
     def for_value(self, size: int) -> None:

@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 
 def main() -> int:
-    """Run the demo; the exit status says whether the task survived."""
+    """Run the demo; the exit code says whether the task survived."""
     folder = Path(tempfile.mkdtemp(prefix="perdure-demo-"))
     store, port = folder / "tasks.db", _free_port()
     with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:

@@ -21,7 +21,7 @@ __all__ = ["DRAIN_SECONDS", "STARTUP_FAILURE", "Leaving"]
 DRAIN_SECONDS: Final = 5
 """How long open requests may go on once a server was told to stop; running tasks have their own grace after that."""
 STARTUP_FAILURE: Final = 3
-"""The exit status, as uvicorn has it."""
+"""The exit code, as uvicorn has it."""
 
 _PATIENCE: Final = 1.0
 """Seconds for the loop and the threads to end by themselves, which takes those that can milliseconds; and again for

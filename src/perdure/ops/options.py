@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from . import logs
+from perdure.domain.errors import InvalidDuration
+from perdure.domain.policy import milliseconds
 
-__all__ = ["LOG_LEVEL", "STORE", "log_level", "named_store", "served_queues", "serving", "store", "working"]
+__all__ = [
+    "LEVELS",
+    "LOG_LEVEL",
+    "STORE",
+    "Duration",
+    "log_level",
+    "named_store",
+    "served_queues",
+    "serving",
+    "store",
+    "working",
+]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
+
+
+class Duration(click.ParamType[int]):
+    """A length of time, in milliseconds: `30s`, `15m`, `2 hours`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """As click has it."""
+        try:
+            return value if isinstance(value, int) else milliseconds(value)
+        except InvalidDuration as error:
+            self.fail(str(error), param, ctx)
+
 
 STORE: Final = "PERDURE_STORE"
 """The environment variable for the store's URL, of all commands alike. What many processes share is best said in one
@@ -26,12 +52,14 @@ named_store = click.option(
 )
 
 LOG_LEVEL: Final = "PERDURE_LOG_LEVEL"
+LEVELS: Final = ("debug", "info", "warning", "error")
+"""What `--log-level` takes."""
 
 log_level = click.option(
     "--log-level",
     envvar=LOG_LEVEL,
     show_envvar=True,
-    type=click.Choice(logs.LEVELS, case_sensitive=False),
+    type=click.Choice(LEVELS, case_sensitive=False),
     help="From where on Perdure's own loggers write; as they are without it, which is info as a rule.",
 )
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Final, cast
 
+from perdure.domain import verdicts
 from perdure.domain.errors import NotStorable
 from perdure.domain.limits import MAX_DEPTH
 from perdure.domain.model import JSON, JSONObject
@@ -48,7 +49,7 @@ def encode(value: JSON) -> str:
         if is_deeper(value, text, MAX_DEPTH):
             raise ValueError
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotStorable(f"The value can't be stored as JSON: {type(error).__name__}") from error
+        raise NotStorable(verdicts.NOT_JSON.format(type=type(error).__name__)) from error
     return text
 
 

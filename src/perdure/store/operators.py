@@ -36,7 +36,7 @@ class Operators(Protocol):
         """
         ...
 
-    async def named(self, prefix: str, most: int) -> tuple[Listed, ...]:
+    async def find_by_prefix(self, prefix: str, most: int) -> tuple[Listed, ...]:
         """The tasks whose ids begin so, up to `most`, in the order of their ids."""
         ...
 

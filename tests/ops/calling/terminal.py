@@ -15,18 +15,22 @@ import struct
 import sys
 import termios
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+from perdure.ops.calling import book
+from perdure.ops.calling.desk import Desk, Settings
+from perdure.ops.calling.endpoint import Access
+from perdure.ops.calling.screen import Keyboard, Screen
 from tests.support import PATIENCE, eventually
 from tests.wire.support import ROOT
 
-PERDURE = (sys.executable, "-c", "from perdure.ops.cli import main; main(prog_name='perdure')")
+PERDURE = (sys.executable, "-c", "from perdure.ops.program import program; program()")
 CTRL_C, CTRL_D = "\x03", "\x04"
 _COMMAND = re.compile(r"\x1b\[(\d*(?:;\d+)*)([A-Za-z])")
 
 
-class Screen:
+class Display:
     """What is written, as lines. `colours`: the commands for colours that came by."""
 
     def __init__(self) -> None:
@@ -77,11 +81,12 @@ class Screen:
 
 
 class Terminal:
-    """Made by `at_a_terminal`."""
+    """What a person at a terminal sees and types. `tty` is the program's end of it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, master: int) -> None:
-        self.process = process
-        self.screen = Screen()
+    def __init__(self, columns: int = 120) -> None:
+        master, self.tty = pty.openpty()
+        fcntl.ioctl(self.tty, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self.screen = Display()
         self._master = master
         self._rest = b""
         self._failed: AssertionError | None = None
@@ -130,16 +135,20 @@ class Terminal:
             await self.until(prompt)
             self.type(f"{each}\n")
 
-    async def ends(self, code: int = 0) -> str:
-        """The whole screen, once the program has ended with that status."""
-        async with asyncio.timeout(PATIENCE):
-            status = await self.process.wait()
-        assert status == code, self.text
+    async def drained(self) -> str:
+        """The whole screen, once nobody writes on it any more."""
+        self.let_go()
         await eventually(self._is_drained, "all was read")
         return self.text
 
     def _is_drained(self) -> bool:
         return self._master < 0 or not asyncio.get_running_loop().remove_reader(self._master)
+
+    def let_go(self) -> None:
+        """The program's end is nobody's here any more."""
+        if self.tty >= 0:
+            os.close(self.tty)
+        self.tty = -1
 
     def hang_up(self) -> None:
         """Close the terminal, as its window is closed."""
@@ -148,8 +157,40 @@ class Terminal:
         self._master = -1
 
     def close(self) -> None:
+        self.let_go()
         if self._master >= 0:
             self.hang_up()
+
+
+@asynccontextmanager
+async def in_front(
+    folder: Path, *, columns: int = 120, access: Access | None = None
+) -> AsyncGenerator[tuple[Desk, Terminal]]:
+    """What a command works with, at a terminal, and who sits there; the journal is in `folder`. Starts no program."""
+    (folder / "perdure").mkdir(exist_ok=True)
+    terminal = Terminal(columns)
+    try:
+        with (
+            closing(book.opened(str(folder / "perdure" / "handles.db"))) as journal,
+            os.fdopen(os.dup(terminal.tty), "w") as out,
+        ):
+            screen, keyboard = Screen(out, live=True, colour=False), Keyboard(terminal.tty)
+            yield Desk(Settings(), journal, access or Access(), screen, keyboard), terminal
+    finally:
+        terminal.close()
+
+
+class Program(Terminal):
+    """A program at its terminal. Made by `at_a_terminal`."""
+
+    process: asyncio.subprocess.Process
+
+    async def ends(self, code: int = 0) -> str:
+        """The whole screen, once the program has ended with that status."""
+        async with asyncio.timeout(PATIENCE):
+            status = await self.process.wait()
+        assert status == code, self.text
+        return await self.drained()
 
     def kill(self, how: signal.Signals) -> None:
         os.kill(self.process.pid, how)
@@ -158,26 +199,24 @@ class Terminal:
 @asynccontextmanager
 async def at_a_terminal(
     *command: str | Path, env: Mapping[str, str] | None = None, columns: int = 120, cwd: Path = ROOT
-) -> AsyncGenerator[Terminal]:
+) -> AsyncGenerator[Program]:
     """The program; it is killed at the end, unless it has ended."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    terminal = Program(columns)
 
     def own_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-    process = await asyncio.create_subprocess_exec(
+    terminal.process = process = await asyncio.create_subprocess_exec(
         *command,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
+        stdin=terminal.tty,
+        stdout=terminal.tty,
+        stderr=terminal.tty,
         start_new_session=True,
         preexec_fn=own_terminal,
         cwd=cwd,
-        env={**_surroundings(), "TERM": "xterm", **(env or {})},
+        env={**surroundings(), "TERM": "xterm", **(env or {})},
     )
-    os.close(slave)
-    terminal = Terminal(process, master)
+    terminal.let_go()
     try:
         yield terminal
     finally:
@@ -187,25 +226,7 @@ async def at_a_terminal(
         terminal.close()
 
 
-def _surroundings() -> dict[str, str]:
+def surroundings() -> dict[str, str]:
     """This process's environment without what decides how our programs look and where they go."""
     left_out = ("PERDURE_", "NO_COLOR", "XDG_STATE_HOME")
     return {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
-
-
-async def piped(
-    *command: str | Path, env: Mapping[str, str] | None = None, code: int = 0, input: str = "", cwd: Path = ROOT
-) -> tuple[str, str]:
-    """A program without a terminal: what it printed, and what it said beside that."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=cwd,
-        env={**_surroundings(), **(env or {})},
-    )
-    async with asyncio.timeout(PATIENCE):
-        output, errors = await process.communicate(input.encode())
-    assert process.returncode == code, (output, errors)
-    return output.decode(), errors.decode()

@@ -1,80 +1,61 @@
-"""The commands as a person has them: a terminal, a live line, forms and Ctrl-C. Real programs, real terminals."""
+"""The commands as a person has them: a terminal, a live line, forms and Ctrl-C.
+
+Where signals and the end of a program matter, it is a program of its own. Elsewhere the command runs in this process,
+at a terminal that is as real.
+"""
 
 import asyncio
+import os
+import pty
 import signal
-from collections.abc import AsyncGenerator, Callable
+import sys
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-from perdure import Tasks
+from perdure.ops.calling import calls
+from perdure.ops.calling import desk as desks
+from perdure.ops.calling.calls import WaitOptions
+from perdure.ops.calling.desk import Desk, Settings
+from perdure.ops.calling.outcome import Code, Outcome, spoken
 from tests.client.spy import Spy, always, at_first
-from tests.ops.calling import letters
-from tests.ops.calling.terminal import CTRL_C, PERDURE, Terminal, at_a_terminal, piped
-from tests.support import eventually
-from tests.wire.support import Stage, stage
+from tests.ops.calling.commands import Held, call, detached, doing
+from tests.ops.calling.shell import statuses
+from tests.ops.calling.terminal import CTRL_C, PERDURE, Program, Terminal, at_a_terminal, in_front
+from tests.support import PATIENCE, eventually
+from tests.wire.support import Stage
 from tests.wire.tools import Tools
 
-Desk = Callable[..., AbstractAsyncContextManager[Terminal]]
+Start = Callable[..., AbstractAsyncContextManager[Program]]
 
 
 @pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
-@pytest.fixture
-def spy() -> Spy:
-    return Spy()
-
-
-class Held:
-    """A middleware that holds requests of these methods until they are `freed`."""
-
-    def __init__(self) -> None:
-        self.methods: set[str] = set()
-        self.freed = asyncio.Event()
-
-    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        if ctx.method in self.methods:
-            await self.freed.wait()
-        return await call_next(ctx)
-
-
-@pytest.fixture
-def held() -> Held:
-    return Held()
-
-
-@pytest.fixture
-async def scene(tmp_path: Path, tools: Tools, spy: Spy, held: Held) -> AsyncGenerator[Stage]:
-    def declare(tasks: Tasks) -> None:
-        tools.declare(tasks)
-        letters.declare(tasks)
-
-    async with stage(tmp_path, declare, server={"middleware": [spy, held]}) as up:
-        yield up
-
-
-@pytest.fixture
-def desk(scene: Stage, tmp_path: Path) -> Desk:
-    def sat_at(*words: str, **env: str) -> AbstractAsyncContextManager[Terminal]:
+def start(scene: Stage, tmp_path: Path) -> Start:
+    def started(*words: str, **env: str) -> AbstractAsyncContextManager[Program]:
         place = [scene.client.url if word == "URL" else word for word in words]
         return at_a_terminal(*PERDURE, *place, env={"XDG_STATE_HOME": str(tmp_path), **env})
 
-    return sat_at
+    return started
 
 
-async def run(tmp_path: Path, *words: str, code: int = 0) -> str:
-    output, _ = await piped(*PERDURE, *words, env={"XDG_STATE_HOME": str(tmp_path)}, code=code)
-    return output
+def resume(desk: Desk) -> Coroutine[Any, Any, Sequence[Outcome]]:
+    return calls.resume(desk, None, None, WaitOptions())
 
 
-async def test_a_question_is_a_form_and_the_result_comes_after_it(desk: Desk) -> None:
-    async with desk("call", "URL", "ask") as terminal:
+def said(task: asyncio.Task[Sequence[Outcome]]) -> str:
+    (outcome,) = task.result()
+    assert outcome.result is not None, outcome
+    return "\n".join(spoken(outcome.result))
+
+
+# -- a program at its terminal -----------------------------------------------------------------------------------------
+
+
+async def test_a_question_is_a_form_and_the_result_comes_after_it(start: Start) -> None:
+    async with start("call", "URL", "ask") as terminal:
         await terminal.answers("Ok (yes or no): ", "perhaps", "yes")
         screen = await terminal.ends()
         lines = screen.splitlines()
@@ -85,61 +66,12 @@ async def test_a_question_is_a_form_and_the_result_comes_after_it(desk: Desk) ->
         assert terminal.screen.colours, "there is colour on a terminal"
 
 
-async def test_what_is_asked_before_there_is_a_task_is_a_form_too(desk: Desk) -> None:
-    async with desk("call", "URL", "send_letters") as terminal:
-        await terminal.answers("? To whom?\n", "Ada")
-        assert (await terminal.ends()).endswith("sent to Ada\n")
-
-
-async def test_two_questions_are_asked_one_after_the_other(desk: Desk) -> None:
-    async with desk("call", "URL", "ask_two") as terminal:
-        await terminal.until("? ")
-        both = {"? All right?": "/decline", "? Who?": "/cancel"}
-        first = "? All right?" if "? All right?" in terminal.text else "? Who?"
-        terminal.type(f"{both.pop(first)}\n")
-        ((second, word),) = both.items()
-        await terminal.until(second)
-        terminal.type(f"{word}\n")
-        assert "form=decline, entry=cancel" in await terminal.ends()
-
-
-@pytest.mark.parametrize(
-    ("words", "env"), [((), {"NO_COLOR": "1"}), (("--no-color",), {}), ((), {"TERM": "dumb"}), ((), {"NO_COLOR": "0"})]
-)
-async def test_there_is_no_colour_when_asked(desk: Desk, words: tuple[str, ...], env: dict[str, str]) -> None:
-    async with desk("call", "URL", "hello", "name=Ada", *words, **env) as terminal:
-        assert (await terminal.ends()).endswith("Hello, Ada!\n")
-        assert terminal.screen.colours == []
-
-
-async def test_the_live_line_tells_of_listening_and_is_gone_in_the_end(desk: Desk, tools: Tools) -> None:
-    async with desk("call", "URL", "gated") as terminal:
-        await terminal.until("working, listening")
-        tools.gate.set()
-        assert "listening" not in await terminal.ends()
-
-
-async def test_the_live_line_fits_a_narrow_terminal(scene: Stage, tools: Tools, tmp_path: Path) -> None:
-    """One that wraps could not be painted over."""
-    words, env = ("call", scene.client.url, "gated"), {"XDG_STATE_HOME": str(tmp_path)}
-    async with at_a_terminal(*PERDURE, *words, env=env, columns=20) as terminal:
-        await terminal.until("  working, l…")
-        tools.gate.set()
-        assert "…" not in await terminal.ends()
-
-
-async def test_the_live_line_tells_of_the_next_poll(desk: Desk, tools: Tools, spy: Spy) -> None:
-    spy.refuse["subscriptions/listen"] = always(-32601, "Method not found")
-    async with desk("call", "URL", "gated") as terminal:
-        await terminal.until("working, next poll in ")
-        tools.gate.set()
-        await terminal.ends()
-
-
 @pytest.mark.slow
-async def test_ctrl_c_leaves_the_task_alone_and_says_how_to_come_back(desk: Desk, tools: Tools, tmp_path: Path) -> None:
-    async with desk("call", "URL", "gated") as terminal:
-        await asyncio.wait_for(tools.entered.wait(), 30)
+async def test_ctrl_c_leaves_the_task_alone_and_says_how_to_come_back(
+    start: Start, seat: tuple[Desk, Terminal], tools: Tools
+) -> None:
+    async with start("call", "URL", "gated") as terminal:
+        await asyncio.wait_for(tools.entered.wait(), PATIENCE)
         await terminal.until("working")
         terminal.type(CTRL_C)
         await terminal.until("Ctrl-C again within 5 s cancels it; Enter leaves at once.")
@@ -148,13 +80,15 @@ async def test_ctrl_c_leaves_the_task_alone_and_says_how_to_come_back(desk: Desk
     (hint,) = [line for line in screen.splitlines() if "Detached. The task goes on: perdure resume tsk_" in line]
     assert tools.ended == []
     tools.gate.set()
-    assert await run(tmp_path, *hint.partition("perdure ")[2].split()) == "through\n"
+    async with doing(calls.resume(seat[0], hint.split()[-1], None, WaitOptions())) as done:
+        pass
+    assert said(done) == "through"
     assert tools.ran == ["gated"]
 
 
-async def test_ctrl_c_twice_cancels_the_task(desk: Desk, tools: Tools) -> None:
-    async with desk("call", "URL", "gated") as terminal:
-        await asyncio.wait_for(tools.entered.wait(), 30)
+async def test_ctrl_c_twice_cancels_the_task(start: Start, tools: Tools) -> None:
+    async with start("call", "URL", "gated") as terminal:
+        await asyncio.wait_for(tools.entered.wait(), PATIENCE)
         await terminal.until("working")
         terminal.type(CTRL_C)
         await terminal.until("Ctrl-C again")
@@ -164,103 +98,224 @@ async def test_ctrl_c_twice_cancels_the_task(desk: Desk, tools: Tools) -> None:
     assert tools.ended == ["cancelled"]
 
 
-async def test_ctrl_c_in_the_middle_of_a_form_leaves_the_question_open(desk: Desk, tools: Tools) -> None:
-    async with desk("call", "URL", "ask") as terminal:
-        await terminal.until("Ok (yes or no): ")
-        terminal.type(f"ye{CTRL_C}")
-        await terminal.until("Ctrl-C again")
-        terminal.type("\n")
-        await terminal.ends(4)
-    async with desk("resume") as terminal:
-        await terminal.answers("Ok (yes or no): ", "yes")
-        assert (await terminal.ends()).endswith("accept True\n")
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_leaves_the_task_alone_and_ends_at_once(desk: Desk, tools: Tools, how: signal.Signals) -> None:
-    async with desk("call", "URL", "gated") as terminal:
+async def test_sigterm_leaves_the_task_alone_and_ends_at_once(start: Start, tools: Tools) -> None:
+    async with start("call", "URL", "gated") as terminal:
         await terminal.until("working")
-        terminal.kill(how)
+        terminal.kill(signal.SIGTERM)
         assert "Detached." in await terminal.ends(4)
     assert tools.ended == []
     tools.gate.set()
 
 
-async def test_a_terminal_that_is_closed_answers_no_question(desk: Desk) -> None:
-    async with desk("call", "URL", "ask") as terminal:
-        await terminal.until("Ok (yes or no): ")
-        terminal.hang_up()
-        await terminal.ends(4)
-    async with desk("resume") as terminal:
-        await terminal.answers("Ok (yes or no): ", "yes")
-        assert (await terminal.ends()).endswith("accept True\n")
+def ctrl_c(terminal: Program) -> None:
+    terminal.type(f"ye{CTRL_C}")
 
 
-async def test_a_call_that_was_killed_is_resumed_and_not_made_again(desk: Desk, tools: Tools) -> None:
-    async with desk("call", "URL", "ask") as terminal:
-        await terminal.until("Ok (yes or no): ")
-        terminal.kill(signal.SIGKILL)
-        await terminal.ends(-signal.SIGKILL)
-    async with desk("resume") as terminal:
+def killed(terminal: Program) -> None:
+    terminal.kill(signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("leave", "code"),
+    [(ctrl_c, 4), (Program.hang_up, 4), (killed, -signal.SIGKILL)],
+    ids=["Ctrl-C", "SIGHUP", "SIGKILL"],
+)
+async def test_whoever_leaves_in_the_middle_of_a_form_is_asked_again_and_nothing_is_called_again(
+    start: Start, seat: tuple[Desk, Terminal], tools: Tools, leave: Callable[[Program], None], code: int
+) -> None:
+    async with start("call", "URL", "ask") as program:
+        await program.until("Ok (yes or no): ")
+        leave(program)
+        if leave is ctrl_c:
+            await program.until("Ctrl-C again")
+            program.type("\n")
+        await program.ends(code)
+    desk, terminal = seat
+    async with doing(resume(desk)) as done:
         await terminal.answers("Ok (yes or no): ", "no")
-        assert (await terminal.ends()).endswith("accept False\n")
+    assert said(done) == "accept False"
     assert tools.ran == ["ask", "ask"], "begun once, and run on after the answer"
 
 
-async def test_a_call_that_is_broken_off_before_its_answer_can_be_resumed(desk: Desk, spy: Spy, held: Held) -> None:
+async def test_a_call_that_is_broken_off_before_its_answer_can_be_resumed(
+    start: Start, seat: tuple[Desk, Terminal], spy: Spy, held: Held
+) -> None:
     held.methods.add("tools/call")
-    async with desk("call", "URL", "hello", "name=Ada") as terminal:
+    async with start("call", "URL", "hello", "name=Ada") as program:
         await eventually(lambda: spy.open["tools/call"] > 0, "it is called")
-        terminal.type(CTRL_C)
-        screen = await terminal.ends(5)
+        program.type(CTRL_C)
+        screen = await program.ends(5)
     held.freed.set()
     assert "Interrupted in the middle of the call: perdure resume " in screen
-    async with desk("resume") as terminal:
-        assert (await terminal.ends()).endswith("Hello, Ada!\n")
+    async with doing(resume(seat[0])) as done:
+        pass
+    assert said(done) == "Hello, Ada!"
 
 
-async def test_an_answer_that_the_server_refuses_is_asked_for_again(desk: Desk, spy: Spy) -> None:
+async def test_a_question_that_is_answered_elsewhere_goes_away(start: Start, seat: tuple[Desk, Terminal]) -> None:
+    async with start("call", "URL", "ask") as program:
+        await program.until("Ok (yes or no): ")
+        task = program.text.splitlines()[0].split()[1]
+        answered = calls.answer(seat[0], task, ["ok=yes"], action=None, question=None, server=None)
+        async with doing(answered) as done:
+            pass
+        assert [each.code for each in done.result()] == [Code.DONE]
+        assert (await program.ends()).endswith("accept True\n")
+
+
+# -- a command at a terminal -------------------------------------------------------------------------------------------
+
+
+async def test_what_is_asked_before_there_is_a_task_is_a_form_too(scene: Stage, seat: tuple[Desk, Terminal]) -> None:
+    desk, terminal = seat
+    async with doing(call(scene, desk, "send_letters")) as done:
+        await terminal.answers("? To whom?\n", "Ada")
+    assert said(done) == "sent to Ada"
+
+
+async def test_two_questions_are_asked_one_after_the_other(scene: Stage, seat: tuple[Desk, Terminal]) -> None:
+    desk, terminal = seat
+    async with doing(call(scene, desk, "ask_two")) as done:
+        await terminal.until("? ")
+        both = {"? All right?": "/decline", "? Who?": "/cancel"}
+        first = "? All right?" if "? All right?" in terminal.text else "? Who?"
+        terminal.type(f"{both.pop(first)}\n")
+        ((second, word),) = both.items()
+        await terminal.until(second)
+        terminal.type(f"{word}\n")
+    assert said(done) == "form=decline, entry=cancel"
+
+
+async def test_of_several_questions_the_one_that_is_named_is_asked(scene: Stage, seat: tuple[Desk, Terminal]) -> None:
+    desk, terminal = seat
+    (left,) = await call(scene, desk, "ask_two", options=WaitOptions(questions="leave"))
+    assert left.id is not None
+    async with doing(calls.answer(desk, left.id, [], action=None, question="entry", server=None)) as done:
+        await terminal.answers("Name (at most 10 characters): ", "Ada")
+    assert [each.code for each in done.result()] == [Code.DONE]
+    assert terminal.text.count("All right?") == 1, "when it was left, and not now"
+
+
+@pytest.mark.parametrize(
+    ("env", "no_color", "coloured"),
+    [
+        ({}, False, True),
+        ({}, True, False),
+        ({"NO_COLOR": "1"}, False, False),
+        ({"NO_COLOR": "0"}, False, False),
+        ({"TERM": "dumb"}, False, False),
+    ],
+)
+def test_there_is_no_colour_when_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, env: dict[str, str], no_color: bool, coloured: bool
+) -> None:
+    for name, value in {"NO_COLOR": "", "TERM": "xterm", "PERDURE_TOKEN": "", **env}.items():
+        monkeypatch.setenv(name, value)
+
+    async def work(desk: Desk) -> Sequence[Outcome]:
+        desk.screen.say("completed", "good")
+        return [Outcome(Code.DONE, "completed")]
+
+    master, slave = pty.openpty()
+    with os.fdopen(master, "rb") as terminal, os.fdopen(slave, "w") as err, monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", err)
+        with pytest.raises(SystemExit):
+            desks.run(Settings(str(tmp_path / "j.db"), no_color=no_color), work)
+        seen = os.read(terminal.fileno(), 100)
+    assert b"completed" in seen
+    assert (b"\x1b" in seen) is coloured
+
+
+async def test_the_live_line_tells_of_listening_and_is_gone_in_the_end(
+    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools
+) -> None:
+    desk, terminal = seat
+    async with doing(call(scene, desk, "gated")):
+        await terminal.until("working, listening")
+        tools.gate.set()
+    assert "listening" not in terminal.text
+
+
+async def test_the_live_line_fits_a_narrow_terminal(scene: Stage, tmp_path: Path, tools: Tools) -> None:
+    """One that wraps could not be painted over."""
+    async with in_front(tmp_path, columns=20) as (desk, terminal), doing(call(scene, desk, "gated")):
+        await terminal.until("  working, l…")
+        tools.gate.set()
+        await eventually(lambda: "…" not in terminal.text, "it is gone")
+
+
+async def test_the_live_line_tells_of_the_next_poll(
+    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools, spy: Spy
+) -> None:
+    spy.refuse["subscriptions/listen"] = always(-32601, "Method not found")
+    desk, terminal = seat
+    async with doing(call(scene, desk, "gated")):
+        await terminal.until("working, next poll in ")
+        tools.gate.set()
+
+
+async def test_an_answer_that_the_server_refuses_is_asked_for_again(
+    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy
+) -> None:
     spy.refuse["tasks/update"] = at_first(1, -32602, "\x1b[2Jnot like that")
-    async with desk("call", "URL", "ask") as terminal:
+    desk, terminal = seat
+    async with doing(call(scene, desk, "ask")) as done:
         await terminal.answers("Ok (yes or no): ", "no")
         await terminal.until("was refused:  [2Jnot like that")
         await terminal.answers("not like that\n? All right?", "yes")
-        assert (await terminal.ends()).endswith("accept True\n")
+    assert said(done) == "accept True"
 
 
-async def test_a_second_ctrl_c_does_not_cancel_what_is_only_watched(desk: Desk, tools: Tools) -> None:
-    async with desk("call", "URL", "gated", "--detach") as terminal:
-        await terminal.ends()
-    async with desk("watch") as terminal:
+async def test_a_refused_answer_gives_nobody_more_time(scene: Stage, seat: tuple[Desk, Terminal], spy: Spy) -> None:
+    spy.refuse["tasks/update"] = always(-32602, "not like that")
+    desk, terminal = seat
+    asked = 0
+
+    def asks_again() -> bool:
+        return done.done() or terminal.text.count("yes or no): ") > asked
+
+    async with doing(call(scene, desk, "ask", options=WaitOptions(seconds=2.0))) as done:
+        while not done.done() and asked < 20:
+            await eventually(asks_again, "it asks")
+            asked += 1
+            await asyncio.sleep(0.3)  # as long as a person takes
+            terminal.type("yes\n")
+    assert [each.status for each in done.result()] == ["running"]
+    assert asked < 20, "it would have gone on for ever"
+
+
+async def test_a_second_ctrl_c_does_not_cancel_what_is_only_watched(
+    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools
+) -> None:
+    desk, terminal = seat
+    await detached(scene, desk, "gated")
+    async with doing(calls.watch(desk, [], WaitOptions())) as done:
         await terminal.until("working")
-        terminal.type(CTRL_C)
-        assert "Ctrl-C again" not in await terminal.ends(4)
+        desk.stop.take(signal.SIGINT)
+    assert [each.code for each in done.result()] == [Code.RUNNING]
+    assert "Ctrl-C again" not in terminal.text
     assert tools.ended == []
     tools.gate.set()
 
 
-async def test_a_question_that_is_answered_elsewhere_goes_away(desk: Desk, tmp_path: Path) -> None:
-    async with desk("call", "URL", "ask") as terminal:
-        await terminal.until("Ok (yes or no): ")
-        task = terminal.text.splitlines()[0].split()[1]
-        await run(tmp_path, "answer", task, "ok=yes")
-        assert (await terminal.ends()).endswith("accept True\n")
-
-
-async def test_a_question_is_answered_at_another_terminal(scene: Stage, desk: Desk, tmp_path: Path) -> None:
-    task = (await run(tmp_path, "call", scene.client.url, "ask", "--detach")).strip()
-    async with desk("answer", task) as terminal:
+async def test_a_question_is_answered_at_another_terminal(scene: Stage, seat: tuple[Desk, Terminal]) -> None:
+    desk, terminal = seat
+    task = await detached(scene, desk, "ask")
+    await eventually(lambda: (task, "input_required") in statuses(scene), "it asks")
+    async with doing(calls.answer(desk, task, [], action=None, question=None, server=None)) as done:
         await terminal.answers("Ok (yes or no): ", "yes")
-        assert "has its answer" in await terminal.ends()
-    assert await run(tmp_path, "resume", task) == "accept True\n"
+    assert [each.words for each in done.result()] == [f"{task} has its answer"]
+    async with doing(resume(desk)) as done:
+        pass
+    assert said(done) == "accept True"
 
 
-@pytest.mark.slow
-async def test_several_are_watched_at_once(scene: Stage, desk: Desk, tools: Tools, tmp_path: Path) -> None:
-    ids = [(await run(tmp_path, "call", scene.client.url, "gated", "--detach")).strip() for _ in range(2)]
-    async with desk("watch") as terminal:
+async def test_several_are_watched_at_once(scene: Stage, seat: tuple[Desk, Terminal], tools: Tools) -> None:
+    desk, terminal = seat
+    ids = [await detached(scene, desk, "gated") for _ in range(2)]
+    async with doing(calls.watch(desk, [], WaitOptions())):
         await eventually(lambda: terminal.text.count("working, listening") == 2, "both have a live line")
         tools.gate.set()
-        screen = await terminal.ends()
+    screen = await terminal.drained()
     for task in ids:
         assert [line.split()[-1] for line in screen.splitlines() if line.startswith(task)] == ["working", "completed"]

@@ -1,274 +1,275 @@
-"""The commands as scripts run them: without a terminal, by exit codes and JSON. Real programs, and a server."""
+"""The commands as scripts run them: without a terminal, by exit codes and JSON."""
 
-import asyncio
 import json
 import os
-import sqlite3
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
+from anyio.from_thread import start_blocking_portal
+from click.shell_completion import BashComplete
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 
 from perdure import TaskContext, Tasks
-from perdure.ops.calling import book, desk, text
+from perdure.ops import text
+from perdure.ops.calling import book, desk
+from perdure.ops.cli import main
 from tests.acceptance.support import REPORT_SERVER
-from tests.client.spy import Spy, always
+from tests.client.spy import always
 from tests.ops.calling import letters
-from tests.ops.calling.terminal import PERDURE, piped
-from tests.support import eventually
-from tests.wire.support import Stage, serving, stage
-from tests.wire.tools import Form, Tools
+from tests.ops.calling.shell import Shell, run, shell_of
+from tests.wire.support import serving
+from tests.wire.tools import Form
 
-JSON = Any
 EVIL = "a\x1b[2J\x1b]0;owned\x07b\x9b31m"
 
 
-@dataclass(frozen=True)
-class Shell:
-    """Runs commands with a journal of their own, against one server."""
+async def evil(task: TaskContext) -> str:
+    await task.report(EVIL)
+    await task.elicit("form", EVIL, Form)
+    return EVIL
 
-    scene: Stage
-    folder: Path
-    spy: Spy
 
-    async def __call__(self, *words: str, code: int = 0, input: str = "", **env: str) -> tuple[str, str]:
-        surroundings = {"XDG_STATE_HOME": str(self.folder), **env}
-        output, errors = await piped(*PERDURE, *words, env=surroundings, code=code, input=input)
-        assert "\x1b" not in output + errors
-        return output, errors
+async def fails() -> str:
+    raise MCPError(-31999, EVIL)
 
-    async def call(self, *words: str, code: int = 0, **env: str) -> tuple[str, str]:
-        return await self("call", self.scene.client.url, *words, code=code, **env)
 
-    async def document(self, *words: str, code: int = 0) -> JSON:
-        return json.loads((await self(*words, "--json", code=code))[0])
-
-    async def detached(self, *words: str) -> str:
-        return (await self.call(*words, "--detach"))[0].strip()
+def declare(tasks: Tasks) -> None:
+    tasks.tool()(evil)
+    tasks.tool()(fails)
+    letters.declare(tasks)
 
 
 @pytest.fixture
-def tools() -> Tools:
-    return Tools()
+def shell(tmp_path: Path) -> Generator[Shell]:
+    with shell_of(tmp_path, declare) as up:
+        yield up
 
 
-@pytest.fixture
-async def shell(tmp_path: Path, tools: Tools) -> AsyncGenerator[Shell]:
-    async def evil(task: TaskContext) -> str:
-        await task.report(EVIL)
-        await task.elicit("form", EVIL, Form)
-        return EVIL
-
-    async def fails() -> str:
-        raise MCPError(-31999, EVIL)
-
-    def declare(tasks: Tasks) -> None:
-        tools.declare(tasks)
-        tasks.tool()(evil)
-        tasks.tool()(fails)
-        letters.declare(tasks)
-
-    spy = Spy()
-    async with stage(tmp_path, declare, server={"middleware": [spy]}) as up:
-        yield Shell(up, tmp_path, spy)
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What commands in this process change of it is put back."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
-async def test_the_result_is_on_standard_output_and_nothing_else(shell: Shell) -> None:
-    output, errors = await shell.call("hello", "name=Ada")
-    assert output == "Hello, Ada!\n"
-    lines = errors.splitlines()
-    assert lines[0].startswith("hello  tsk_")
-    assert lines[-1].endswith("completed")
-
-
-async def test_a_letter_that_the_locale_does_not_have_loses_no_result(shell: Shell) -> None:
-    assert (await shell.call("hello", "name=漢", PYTHONIOENCODING="latin-1"))[0] == "Hello, ?!\n"
-
-
-async def test_json_is_one_document(shell: Shell) -> None:
-    found = await shell.document("call", shell.scene.client.url, "report", "size=large")
+def test_json_is_one_document(shell: Shell) -> None:
+    found = shell.document("call", shell.url, "report", "size=large")
     assert found["task"].startswith("tsk_")
     assert (found["tool"], found["status"]) == ("report", "completed")
     assert found["result"]["structuredContent"] == {"size": "large", "pages": 7}
 
 
 @pytest.mark.slow
-async def test_what_does_not_fit_is_told_and_nothing_is_called(shell: Shell, tools: Tools) -> None:
+def test_what_does_not_fit_is_told_and_nothing_is_called(shell: Shell) -> None:
     for words, reason in (
         (["hello", "nome=Ada"], "nome: the tool has no such argument; did you mean name?"),
         (["hello"], "name: it is needed"),
         (["goodbye"], "the server has no tool 'goodbye'; there are: hello, report,"),
         (["a=1"], "say which tool: hello,"),
     ):
-        assert reason in (await shell.call(*words, code=2))[1]
-    assert tools.ran == []
+        assert reason in (shell.call(*words, code=2))[1]
+    assert shell.tools.ran == []
     assert shell.spy.came["tools/call"] == 0
 
 
-async def test_arguments_come_from_standard_input_too(shell: Shell) -> None:
-    url = shell.scene.client.url
-    output, _ = await shell("call", url, "hello", "--arguments", "-", input='{"name": "Ada"}')
+def test_arguments_come_from_standard_input_too(shell: Shell) -> None:
+    url = shell.url
+    output, _ = shell("call", url, "hello", "--arguments", "-", input='{"name": "Ada"}')
     assert output == "Hello, Ada!\n"
 
 
-async def test_what_failed_exits_with_1(shell: Shell) -> None:
-    url = shell.scene.client.url
-    found = await shell.document("call", url, "fails", code=1)
+def test_what_failed_exits_with_1(shell: Shell) -> None:
+    url = shell.url
+    found = shell.document("call", url, "fails", code=1)
     assert (found["status"], found["error"]["code"]) == ("failed", -31999)
-    found = await shell.document("call", url, "refuse", "reason=no", code=1)
+    found = shell.document("call", url, "refuse", "reason=no", code=1)
     assert (found["status"], found["result"]["isError"]) == ("completed", True)
 
 
 @pytest.mark.slow
-async def test_a_servers_text_is_text_in_every_place(shell: Shell) -> None:
+def test_a_servers_text_is_text_in_every_place(shell: Shell) -> None:
     """`Shell` looks for the character that begins commands."""
-    _, errors = await shell.call("evil", "--questions", "leave", code=4)
+    _, errors = shell.call("evil", "--questions", "leave", code=4)
     assert errors.count("owned") == 2, "as a message and as a question"
-    task = (await shell.document("ls"))[0]["task"]
-    await shell("answer", task, "--decline")
-    output, _ = await shell("resume", task)
+    task = (shell.document("ls"))[0]["task"]
+    shell("answer", task, "--decline")
+    output, _ = shell("resume", task)
     assert "owned" in output
-    output, _ = await shell("resume", task, "--json")
+    output, _ = shell("resume", task, "--json")
     assert json.loads(output)["result"]["content"][0]["text"] == EVIL
-    _, errors = await shell.call("fails", code=1)
+    _, errors = shell.call("fails", code=1)
     assert "owned" in errors
 
 
 @pytest.mark.slow
-async def test_a_task_is_left_listed_watched_and_resumed(shell: Shell, tools: Tools) -> None:
-    task = await shell.detached("gated")
+def test_a_task_is_left_listed_watched_and_resumed(shell: Shell) -> None:
+    task = shell.detached("gated")
     assert task.startswith("tsk_")
-    (entry,) = await shell.document("ls")
+    (entry,) = shell.document("ls")
     assert entry["task"] == task
-    assert (entry["tool"], entry["status"], entry["server"]) == ("gated", "open", shell.scene.client.url)
-    found = await shell.document("resume", task[:12], "--timeout", "1s", code=4)
+    assert (entry["tool"], entry["status"], entry["server"]) == ("gated", "open", shell.url)
+    found = shell.document("resume", task[:12], "--timeout", "1s", code=4)
     assert (found["task"], found["status"]) == (task, "running")
-    other = await shell.detached("gated")
-    tools.gate.set()
-    both = await shell.document("watch", task, other)
+    other = shell.detached("gated")
+    shell.open_gate()
+    both = shell.document("watch", task, other)
     assert [each["task"] for each in both] == [task, other]
     assert [each["status"] for each in both] == ["completed"] * 2
-    output, _ = await shell("ls")
+    output, _ = shell("ls")
     assert output.splitlines()[0].split() == ["ID", "TOOL", "STATUS", "AGE", "SERVER"]
     assert [line.split()[2] for line in output.splitlines()[1:]] == ["completed"] * 2
-    assert (await shell("resume", task))[0] == "through\n", "a result is there as long as the server has it"
+    assert (shell("resume", task))[0] == "through\n", "a result is there as long as the server has it"
 
 
-async def test_a_task_is_cancelled_from_elsewhere(shell: Shell) -> None:
-    task = await shell.detached("gated")
-    _, errors = await shell("cancel", task[:10])
+def test_a_task_is_cancelled_from_elsewhere(shell: Shell) -> None:
+    task = shell.detached("gated")
+    _, errors = shell("cancel", task[:10])
     assert errors == f"perdure: {task} is asked to stop\n"
-    found = await shell.document("resume", task, code=3)
+    found = shell.document("resume", task, code=3)
     assert found["status"] == "cancelled"
 
 
-async def test_one_key_is_one_call(shell: Shell, tools: Tools) -> None:
-    both = [await shell.detached("gated", "--idempotency-key", "mine") for _ in range(2)]
+def test_one_key_is_one_call(shell: Shell) -> None:
+    both = [shell.detached("gated", "--idempotency-key", "mine") for _ in range(2)]
     assert both[0] == both[1]
-    assert tools.ran == ["gated"]
-    tools.gate.set()
+    assert shell.tools.ran == ["gated"]
+    shell.open_gate()
 
 
 @pytest.mark.slow
-async def test_a_question_is_told_with_how_to_answer_it_and_waited_for(shell: Shell) -> None:
-    async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(shell.call("ask", "--idempotency-key", "mine"))
-        task = await asked(shell)
-        for words, reason in (
-            ((task,), "say what to answer:"),
-            ((task, "ok=perhaps"), "ok: it must be yes or no"),
-            ((task, "yes=ok"), "has no field 'yes'; there are: ok"),
-            ((task, "--decline", "--question", "x"), "say which question"),
-        ):
-            assert reason in (await shell("answer", *words, code=2))[1]
-        _, errors = await shell("answer", task, "ok=yes")
-        assert errors == f"perdure: {task} has its answer\n"
-    output, errors = waiting.result()
-    assert output
-    assert f"  perdure answer {task} ok=…\n  perdure answer {task} --decline\n" in errors
-    assert "asks nothing" in (await shell("answer", task, "ok=yes", code=2))[1]
-
-
-async def asked(shell: Shell) -> str:
-    """The task that `call` waits for, once it asks."""
-    await eventually(lambda: any(status == "input_required" for _, status in tasks_of(shell)), "it asks")
-    return next(task for task, status in tasks_of(shell) if status == "input_required")
-
-
-def tasks_of(shell: Shell) -> list[tuple[str, str]]:
-    with closing(sqlite3.connect(f"file:{shell.scene.database}?mode=ro", uri=True)) as connection:
-        return connection.execute("SELECT id, status FROM task").fetchall()
-
-
-@pytest.mark.slow
-async def test_a_script_may_leave_at_a_question(shell: Shell) -> None:
-    found = await shell.document("call", shell.scene.client.url, "ask_two", "--questions", "leave", code=4)
+def test_a_script_may_leave_at_a_question(shell: Shell) -> None:
+    found = shell.document("call", shell.url, "ask_two", "--questions", "leave", code=4)
     assert found["message"] == "The task waits for an answer"
     task = found["task"]
-    _, errors = await shell("answer", task, code=2)
+    _, errors = shell("answer", task, code=2)
+    assert "? All right?" in errors
+    assert "? Who?" in errors
+    _, errors = shell("answer", task, "--question", "form", code=2)
+    assert "? All right?" in errors
+    assert "? Who?" not in errors
+    _, errors = shell("answer", task, code=2)
     keys = [line.split()[3].partition(".")[0] for line in errors.splitlines() if "=…" in line]
     assert len(keys) == 2
-    await shell("answer", task, "--decline", "--question", keys[0])
-    await shell("answer", task, "--cancel")
-    assert (await shell.document("watch", task))[0]["status"] == "completed"
+    shell("answer", task, "--decline", "--question", keys[0])
+    shell("answer", task, "--cancel")
+    assert (shell.document("watch", task))[0]["status"] == "completed"
 
 
-async def test_a_server_that_is_not_there_exits_with_5(shell: Shell) -> None:
+def test_a_server_that_is_not_there_exits_with_5(shell: Shell) -> None:
     nowhere = "http://127.0.0.1:9/mcp"
-    found = await shell.document("call", nowhere, "hello", "name=Ada", code=5)
+    found = shell.document("call", nowhere, "hello", "name=Ada", code=5)
     assert found["status"] == "unavailable"
-    assert (await shell("resume", "tsk_none", "--server", shell.scene.client.url, code=5))[1].endswith(
+    assert (shell("resume", "tsk_none", "--server", shell.url, code=5))[1].endswith(
         "perdure: The server does not know the task\n"
     )
-    (only,) = await shell.document("ls")
+    (only,) = shell.document("ls")
     assert only["task"] == "tsk_none", "what was never called is not on record"
 
 
-async def test_a_refusal_of_the_server_exits_with_1(shell: Shell) -> None:
+@pytest.mark.parametrize("words", [["cancel"], ["answer", "--decline"]])
+def test_an_id_that_is_mistyped_does_not_stay_on_record_as_a_task_that_goes_on(shell: Shell, words: list[str]) -> None:
+    task = shell.detached("gated")
+    _, errors = shell(*words, "tsk_typo", "--server", shell.url, code=5)
+    assert errors == "perdure: The server does not know the task\n"
+    assert [(each["id"], each["status"]) for each in shell.document("ls")] == [(task, "open"), ("tsk_typo", "lost")]
+    shell.open_gate()
+    assert shell.document("resume")["task"] == task
+
+
+def test_what_is_on_record_can_be_forgotten(shell: Shell) -> None:
+    task = shell.detached("gated")
+    with closing(book.opened(str(shell.folder / "perdure" / "handles.db"))) as other:
+        other.intend(shell.url, "hello", "theirs", {})
+        assert "just making" in shell("forget", task, "theirs", code=2)[1]
+    assert [each["status"] for each in shell.document("ls")] == ["open", "unsure"], "all or none"
+    assert shell("forget", task[:12], "theirs")[1] == f"perdure: {task} is forgotten\nperdure: theirs is forgotten\n"
+    assert shell.document("ls") == []
+    assert "knows no task" in shell("forget", task, code=2)[1]
+    assert shell.tools.ended == [], "nothing was stopped"
+    shell.open_gate()
+
+
+def test_one_that_can_not_be_cancelled_keeps_nobody_from_cancelling_the_others(shell: Shell) -> None:
+    first, last = shell.detached("gated"), shell.detached("gated")
+    with closing(book.opened(str(shell.folder / "perdure" / "handles.db"))) as journal:
+        journal.adopt("http://127.0.0.1:9/mcp", "tool", "tsk_away")
+        journal.adopt(shell.url, "tool", "tsk_gone")
+    done = shell.document("cancel", first, "tsk_away", "tsk_gone", last, first, code=5)
+    assert [(each["task"], each["status"]) for each in done] == [
+        (first, "running"),
+        ("tsk_away", "unavailable"),
+        ("tsk_gone", "lost"),
+        (last, "running"),
+    ]
+    assert "knows no task 'typo'" in shell("cancel", last, "typo", code=2)[1]
+    assert shell.document("watch", first, last, code=3)[1]["status"] == "cancelled"
+
+
+def test_an_answer_that_comes_too_late_is_no_success(shell: Shell) -> None:
+    shell.call("ask", "--questions", "leave", code=4)
+    task = shell.document("ls")[0]["task"]
+    ghosts = iter([True])
+
+    def haunted(answer: dict[str, Any]) -> dict[str, Any]:
+        """Asks something that it asks no more the next time."""
+        asked = answer["inputRequests"]
+        return (
+            {**answer, "inputRequests": {**asked, "ghost": next(iter(asked.values()))}} if next(ghosts, 0) else answer
+        )
+
+    shell.spy.change["tasks/get"] = haunted
+    found = shell.document("answer", task, "ghost.ok=yes", code=1)
+    assert (found["status"], found["task"]) == ("refused", task)
+    assert "has not taken it: ghost" in found["message"]
+    del shell.spy.change["tasks/get"]
+    assert "has its answer" in shell("answer", task, "ok=yes")[1]
+    assert shell("resume", task)[0] == "accept True\n"
+    found = shell.document("answer", task, "ok=yes", code=1)
+    assert (found["status"], found["message"]) == ("refused", f"{task} asks nothing")
+
+
+def test_a_refusal_of_the_server_exits_with_1(shell: Shell) -> None:
     shell.spy.refuse["tools/call"] = always(-32603, EVIL)
-    found = await shell.document("call", shell.scene.client.url, "hello", "name=Ada", code=1)
+    found = shell.document("call", shell.url, "hello", "name=Ada", code=1)
     assert (found["status"], found["error"]["code"]) == ("refused", -32603)
-    assert await shell.document("ls") == []
+    assert shell.document("ls") == []
 
 
-async def test_a_server_without_tasks_answers_at_once(tmp_path: Path) -> None:
+def test_a_server_without_tasks_answers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mcp = MCPServer("plain")
 
     @mcp.tool()
     def add(a: int, b: int) -> int:
         return a + b
 
-    env = {"XDG_STATE_HOME": str(tmp_path), "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
-    async with serving(mcp) as (_, url):
-        assert (await piped(*PERDURE, "call", url, "add", "a=1", "b=2", "--detach", env=env))[0] == "3\n"
-        output, _ = await piped(*PERDURE, "call", url, "add", "a=1", "b=2", "--json", env=env)
-        found = json.loads(output)
+    monkeypatch.delenv("no_proxy")
+    env = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving(mcp)) as (_, url):
+        assert run("call", url, "add", "a=1", "b=2", "--detach", folder=tmp_path, env=env)[0] == "3\n"
+        found = json.loads(run("call", url, "add", "a=1", "b=2", "--json", folder=tmp_path, env=env)[0])
         assert (found["task"], found["result"]["structuredContent"]) == (None, {"result": 3})
-        assert (await piped(*PERDURE, "ls", env=env))[0] == "No calls.\n"
+        assert run("ls", folder=tmp_path, env=env)[0] == "No calls.\n"
 
 
-async def test_nobody_can_be_asked_without_a_terminal(shell: Shell, tools: Tools) -> None:
+def test_nobody_can_be_asked_without_a_terminal(shell: Shell) -> None:
     reason = "there is no terminal to ask at"
-    assert reason in (await shell.call("ask", "--questions", "ask", code=2))[1]
-    assert tools.ran == []
+    assert reason in (shell.call("ask", "--questions", "ask", code=2))[1]
+    assert shell.tools.ran == []
 
 
-async def test_what_is_asked_before_there_is_a_task_needs_a_terminal(shell: Shell) -> None:
-    _, errors = await shell.call("send_letters", code=1)
+def test_what_is_asked_before_there_is_a_task_needs_a_terminal(shell: Shell) -> None:
+    _, errors = shell.call("send_letters", code=1)
     assert errors == ("perdure: The tool asks before it begins, and only a person at a terminal can answer: To whom?\n")
-    assert await shell.document("ls") == []
+    assert shell.document("ls") == []
 
 
-async def test_an_answer_that_makes_no_sense_is_told_in_a_line(shell: Shell) -> None:
+def test_an_answer_that_makes_no_sense_is_told_in_a_line(shell: Shell) -> None:
     shell.spy.change["tools/list"] = lambda _: {"tools": EVIL}
-    _, errors = await shell.call("hello", "name=Ada", code=5)
+    _, errors = shell.call("hello", "name=Ada", code=5)
     assert errors == "perdure: The server's answer is not what the protocol has\n"
 
 
@@ -281,88 +282,78 @@ def test_what_nobody_thought_of_is_shown_in_full_and_paints_nothing() -> None:
     assert text.block(outcome.words).endswith("LookupError: a\ufffd[2J\ufffd]0;owned\ufffdb\ufffd31m\n")
 
 
-async def test_the_tools_of_a_server_are_listed(shell: Shell) -> None:
-    output, _ = await shell("tools", shell.scene.client.url)
+def test_the_tools_of_a_server_are_listed(shell: Shell) -> None:
+    output, _ = shell("tools", shell.url)
     assert output.startswith("hello  Greet.\n  name  string, needed\n")
-    found = await shell.document("tools", shell.scene.client.url)
+    found = shell.document("tools", shell.url)
     assert found[0]["inputSchema"]["required"] == ["name"]
-
-
-async def test_a_token_is_sent_and_is_in_nobodys_sight(shell: Shell, tools: Tools) -> None:
-    """Not in the arguments of the process, nor in what it says, nor in the journal."""
-    script = f"import sys; sys.argv = ['perdure', 'call', {shell.scene.client.url!r}, 'gated']; {PERDURE[2]}"
-    environment = {**os.environ, "XDG_STATE_HOME": str(shell.folder), "PERDURE_TOKEN": "hush-hush"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, env=environment, stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        await asyncio.wait_for(tools.entered.wait(), 30)
-        seen = await anyio.Path(f"/proc/{process.pid}/cmdline").read_bytes()
-        tools.gate.set()
-        output, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    journal = b"".join(each.read_bytes() for each in (shell.folder / "perdure").iterdir())
-    assert b"hush-hush" not in seen + output + errors + journal
-    assert output == b"through\n"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-async def test_a_server_is_started_by_its_command_and_started_again_to_resume(tmp_path: Path) -> None:
+def test_a_server_is_started_by_its_command_and_started_again_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "my folder"
     folder.mkdir()
-    env = {"XDG_STATE_HOME": str(tmp_path), "PERDURE_TOKEN": "hush-hush"}
+    monkeypatch.chdir(folder)
     server = ("--", sys.executable, str(REPORT_SERVER), "--stdio", "--store", "sqlite:///tasks.db")
     words = ("generate_report", "size=large", "--questions", "leave", "--json")
-    output, _ = await piped(*PERDURE, "call", *words, *server, env=env, code=4, cwd=folder)
-    task = json.loads(output)["task"]
-    await piped(*PERDURE, "answer", task[:9], "approved=yes", env=env, cwd=tmp_path)
-    output, _ = await piped(*PERDURE, "resume", env=env, cwd=tmp_path)
-    assert json.loads(output) == {"size": "large", "approved": True}
-    output, _ = await piped(*PERDURE, "ls", env=env)
-    assert f"{REPORT_SERVER} --stdio --store sqlite:///tasks.db (in {folder})" in output
+    task = json.loads(run("call", *words, *server, folder=tmp_path, code=4)[0])["task"]
+    monkeypatch.chdir(tmp_path)
+    run("answer", task[:9], "approved=yes", folder=tmp_path)
+    assert json.loads(run("resume", folder=tmp_path)[0]) == {"size": "large", "approved": True}
+    assert f"{REPORT_SERVER} --stdio --store sqlite:///tasks.db (in {folder})" in run("ls", folder=tmp_path)[0]
+
+
+SAYS_TOO_MUCH = r"import sys; sys.stderr.write('x' * 30_000_000 + '\n' * 30 + '\x1b[2Jno'); sys.exit(1)"
 
 
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
         (["/no/such/program"], 2, "/no/such/program (in "),
-        ([sys.executable, "-c", "import sys; sys.exit('\x1b[2Jno')"], 5, "\n  [2Jno\n"),
+        ([sys.executable, "-c", r"import sys; sys.exit('\x1b[2Jno')"], 5, "\n  [2Jno\n"),
+        ([sys.executable, "-c", SAYS_TOO_MUCH], 5, "\n  [2Jno\n"),
+        ([sys.executable, "-c", SAYS_TOO_MUCH.replace(r"'\n' * 30", "''")], 5, "xxx [2Jno\n"),
     ],
+    ids=["none", "a line", "30 MB", "30 MB in a line"],
 )
-async def test_a_command_that_is_no_server_is_told_with_what_it_said(
+def test_a_command_that_is_no_server_is_told_with_the_last_that_it_said(
     tmp_path: Path, command: list[str], code: int, said: str
 ) -> None:
-    _, errors = await piped(*PERDURE, "tools", "--", *command, env={"XDG_STATE_HOME": str(tmp_path)}, code=code)
+    _, errors = run("tools", "--", *command, folder=tmp_path, code=code)
     assert said in errors
-    assert "\x1b" not in errors
+    assert len(errors) < 20_000
 
 
 @pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
-async def test_completion_has_a_script_for_each_shell(shell_name: str, tmp_path: Path) -> None:
-    script, _ = await piped(*PERDURE, "completion", shell_name, env={"XDG_STATE_HOME": str(tmp_path)})
-    assert "_PERDURE_COMPLETE" in script
+def test_completion_has_a_script_for_each_shell(shell_name: str, tmp_path: Path) -> None:
+    assert "_PERDURE_COMPLETE" in run("completion", shell_name, folder=tmp_path)[0]
     assert list(os.scandir(tmp_path)) == []
 
 
-async def test_bash_completes_commands_options_and_ids(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "incomplete", "found"),
+    [
+        ([], "res", "resume"),
+        (["resume"], "tsk_", "tsk_abc"),
+        (["forget"], "un", "unsure-key"),
+        (["call"], "--det", "--detach"),
+    ],
+)
+def test_commands_options_and_ids_are_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], incomplete: str, found: str
+) -> None:
+    monkeypatch.setenv("PERDURE_JOURNAL", str(tmp_path / "j.db"))
+    complete = BashComplete(main, {}, "perdure", "_PERDURE_COMPLETE").get_completions
+    if found not in ("tsk_abc", "unsure-key"):
+        assert [each.value for each in complete(words, incomplete)] == [found]
+        return
+    assert complete(words, incomplete) == []
+    assert list(os.scandir(tmp_path)) == [], "a journal that is not there is not made"
     journal = book.opened(str(tmp_path / "j.db"))
     journal.adopt("http://127.0.0.1:1/mcp", "tool", "tsk_abc")
+    journal.intend("http://127.0.0.1:1/mcp", "tool", "unsure-key", {})
     journal.close()
-    program = tmp_path / "perdure"
-    program.write_text(f'#!/bin/sh\nexec \'{sys.executable}\' -c "{PERDURE[2]}" "$@"\n')
-    program.chmod(0o700)
-    script, _ = await piped(*PERDURE, "completion", "bash")
-    words_to_complete = "COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))"
-    ask = f'{script}\n{words_to_complete}\n_perdure_completion perdure\necho "${{COMPREPLY[@]}}"'
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PERDURE_JOURNAL": str(tmp_path / "j.db")}
-    for words, wanted in (
-        ("perdure res", "resume"),
-        ("perdure resume tsk_", "tsk_abc"),
-        ("perdure call --det", "--detach"),
-    ):
-        output, _ = await piped("bash", "-c", ask, "bash", words, env=env)
-        assert output.split() == [wanted]
+    assert [each.value for each in complete(words, incomplete)] == [found]

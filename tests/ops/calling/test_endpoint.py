@@ -1,6 +1,7 @@
 """Servers, tokens and the journal: which is which, and where a secret may go."""
 
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -9,11 +10,11 @@ from click.testing import CliRunner
 
 from perdure.client import Journal
 from perdure.ops.calling import book
-from perdure.ops.calling.endpoint import TOKEN, TOKEN_FILE, Access, Page, Program, named, page
+from perdure.ops.calling.endpoint import TOKEN, TOKEN_FILE, Access, HttpEndpoint, StdioEndpoint, parse_name, parse_url
 from perdure.ops.calling.typed import Unfit
 from perdure.ops.cli import main
 
-HERE = Page("http://127.0.0.1:8000/mcp")
+HERE = HttpEndpoint("http://127.0.0.1:8000/mcp")
 
 
 @pytest.fixture(autouse=True)
@@ -27,16 +28,16 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     "url", ["https://a.example/mcp", "http://localhost:1/mcp", "http://127.8.8.8/mcp", "http://[::1]:8000/mcp"]
 )
 def test_a_token_goes_over_https_and_to_this_machine(url: str) -> None:
-    assert Access("secret").headers(page(url)) == {"Authorization": "Bearer secret"}
+    assert Access("secret").headers(parse_url(url)) == {"Authorization": "Bearer secret"}
 
 
 @pytest.mark.parametrize("url", ["http://a.example/mcp", "http://127.0.0.1.example/mcp", "http://10.0.0.1/mcp"])
 def test_a_token_goes_nowhere_else_unless_told(url: str) -> None:
     with pytest.raises(Unfit, match="plain http") as error:
-        Access("secret").headers(page(url))
+        Access("secret").headers(parse_url(url))
     assert "secret" not in str(error.value)
-    assert Access("secret", over_http=True).headers(page(url)) == {"Authorization": "Bearer secret"}
-    assert Access(None).headers(page(url)) == {}
+    assert Access("secret", over_http=True).headers(parse_url(url)) == {"Authorization": "Bearer secret"}
+    assert Access(None).headers(parse_url(url)) == {}
 
 
 def test_a_token_is_in_a_file_or_the_environment_and_never_shown(
@@ -69,22 +70,22 @@ def test_what_can_be_no_token_is_refused_without_showing_it(said: str, tmp_path:
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(Unfit, match="is no URL of a server"):
-        page(url)
+        parse_url(url)
 
 
 def test_a_url_with_a_secret_in_it_is_refused() -> None:
     with pytest.raises(Unfit) as error:
-        page("https://ada:secret@a.example/mcp")
+        parse_url("https://ada:secret@a.example/mcp")
     assert "secret@" not in str(error.value)
 
 
 def test_a_server_is_found_again_by_its_name() -> None:
-    program = Program(("python", "my server.py", "--x=$y"), "/home/ada/my project")
-    assert named(program.name) == program
-    assert named(HERE.name) == HERE
+    program = StdioEndpoint(("python", "my server.py", "--x=$y"), "/home/ada/my project")
+    assert parse_name(program.name) == program
+    assert parse_name(HERE.name) == HERE
     for name in ("stdio:", "stdio:python server.py", "stdio:'", "name:wire"):
         with pytest.raises(Unfit):
-            named(name)
+            parse_name(name)
 
 
 def test_the_journal_is_the_users_own(tmp_path: Path) -> None:
@@ -96,20 +97,31 @@ def test_the_journal_is_the_users_own(tmp_path: Path) -> None:
         book.opened(str(tmp_path / "nowhere" / "j.db"))
 
 
-def test_the_beginning_of_an_id_is_enough_if_only_one_has_it() -> None:
-    journal = Journal()
-    for server, task in (("http://a/", "tsk_abc"), ("http://a/", "tsk_abd"), ("http://b/", "tsk_x")):
-        journal.adopt(server, "tool", task)
-    unsure, _ = journal.intend("http://a/", "tool", "my-key", {})
+def test_the_beginning_of_an_id_is_enough_if_only_one_has_it(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "j.db")) as gone:
+        for server, task in (("http://a/", "tsk_abc"), ("http://a/", "tsk_abd"), ("http://b/", "tsk_x")):
+            gone.adopt(server, "tool", task)
+        unsure, _ = gone.intend("http://a/", "tool", "my-key", {})
+    journal = Journal(tmp_path / "j.db")
     records = journal.records()
     assert book.find(records, "tsk_abc").task_id == "tsk_abc"
     assert book.find(records, "tsk_x").server == "http://b/"
     assert book.find(records, "my").key == "my-key"
-    assert book.newest_open(records) == unsure
+    assert book.newest_open(records, journal) == unsure
     for wanted, reason in (("tsk_ab", "may be tsk_abc at http://a/, tsk_abd"), ("", "knows no"), ("y", "knows no")):
         with pytest.raises(Unfit, match=reason):
             book.find(records, wanted)
     journal.close()
+
+
+def test_a_call_that_another_process_is_making_is_not_the_newest_that_is_open(tmp_path: Path) -> None:
+    mine, other = Journal(tmp_path / "j.db"), Journal(tmp_path / "j.db")
+    task = mine.adopt("http://a/", "tool", "tsk_mine")
+    call, _ = other.intend("http://a/", "tool", "theirs", {})
+    assert book.newest_open(mine.records(), mine) == task
+    other.close()
+    assert book.newest_open(mine.records(), mine) == call, "nobody is making it any more"
+    mine.close()
 
 
 @pytest.mark.parametrize(

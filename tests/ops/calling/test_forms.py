@@ -1,12 +1,19 @@
 """Questions at a terminal: every kind of field, bad input first, and the ways to say nothing."""
 
+import asyncio
 import json
-import sys
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
 
-from tests.ops.calling.terminal import CTRL_D, Terminal, at_a_terminal
+from perdure.ops.calling import forms
+from perdure.ops.calling.screen import Keyboard, Screen
+from tests.ops.calling.terminal import CTRL_D, Terminal
+from tests.support import PATIENCE
 
 JSON = dict[str, Any]
 
@@ -16,16 +23,38 @@ def form(*required: str, message: str = "Please say.", **properties: JSON) -> st
     return json.dumps({"message": message, "requestedSchema": schema})
 
 
-def filling(params: str) -> Any:
-    return at_a_terminal(sys.executable, "-m", "tests.ops.calling.filling", params)
+class Filling(Terminal):
+    """A terminal at which a form is filled. Made by `filling`."""
+
+    task: asyncio.Task[ElicitResult]
 
 
-async def answer(terminal: Terminal) -> JSON:
-    screen = await terminal.ends()
-    return json.loads(screen.strip().splitlines()[-1])
+@asynccontextmanager
+async def filling(params: str, *, typed_before: str = "") -> AsyncGenerator[Filling]:
+    """`params` is JSON: the parameters of `elicitation/create`."""
+    raw = json.loads(params)
+    kind = ElicitRequestURLParams if raw.get("mode") == "url" else ElicitRequestFormParams
+    terminal = Filling()
+    if typed_before:
+        terminal.type(typed_before)
+        await terminal.until(typed_before)
+    with os.fdopen(os.dup(terminal.tty), "w") as out:
+        filled = forms.fill(Screen(out, live=True, colour=False), Keyboard(terminal.tty), kind.model_validate(raw))
+        terminal.task = asyncio.create_task(filled)
+        try:
+            yield terminal
+        finally:
+            terminal.task.cancel()
+            await asyncio.wait([terminal.task])
+            terminal.close()
 
 
-async def content(terminal: Terminal) -> JSON:
+async def answer(terminal: Filling) -> JSON:
+    said = await asyncio.wait_for(terminal.task, PATIENCE)
+    return said.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+async def content(terminal: Filling) -> JSON:
     said = await answer(terminal)
     assert said["action"] == "accept"
     return said["content"]
@@ -155,10 +184,9 @@ async def test_a_question_without_fields_wants_a_yes() -> None:
 
 
 async def test_what_was_typed_before_a_question_is_no_answer_to_it() -> None:
-    async with filling(form("sure", sure={"type": "boolean"})) as terminal:
-        terminal.type("yes\n")
+    async with filling(form("sure", sure={"type": "boolean"}), typed_before="yes\n") as terminal:
         await terminal.until("sure (yes or no): ")
-        assert terminal.process.returncode is None
+        assert not terminal.task.done()
         await terminal.answers("sure (yes or no): ", "no")
         assert await content(terminal) == {"sure": False}
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp_types import Tool
 
-from perdure.ops.calling import listing, text, typed
+from perdure.ops.calling import listing, typed
 from perdure.ops.calling.answering import content_for, told
 from perdure.ops.calling.arguments import Misfits, arguments, from_file, split
 from perdure.ops.calling.typed import Unfit
@@ -189,27 +189,6 @@ def test_how_to_answer_can_be_pasted_whatever_a_server_calls_its_questions() -> 
     assert lines[1] == "  perdure answer tsk_1 '$(reboot);  [2J.name'=…"
     assert lines[2] == "  perdure answer tsk_1 --decline --question '$(reboot);  [2J'"
     assert lines[3:5] == ["? Who?", "  perdure answer tsk_1 b.name=… b.age=…"]
-
-
-def test_text_of_others_is_text() -> None:
-    evil = "a\x1b[31mb\x9bc\rd\u202ee\nf"
-    assert text.line(evil) == "a [31mb c d e f"
-    assert text.block(evil) == "a\ufffd[31mb\ufffdc\ufffdd\ufffde\nf"
-    assert text.document(evil) == r'"a\u001b[31mb\u009bc\rd\u202ee\nf"'
-    assert text.block("a\r\nb") == "a\nb"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.9, "0 s"), (59, "59 s"), (61, "1 min 01 s"), (7260, "2 h 01 min"), (200_000, "2 d 7 h"), (-1, "0 s")],
-)
-def test_lengths_of_time_are_said_in_their_two_largest_units(seconds: float, said: str) -> None:
-    assert text.span(seconds) == said
-
-
-@pytest.mark.parametrize(("columns", "said"), [(9, "漢字 text"), (8, "漢字 te…"), (4, "漢…"), (3, "漢…"), (2, "…")])
-def test_a_line_is_cut_to_the_columns_that_it_takes(columns: int, said: str) -> None:
-    assert text.within("漢字 text", columns) == said
 
 
 def test_the_kinds_of_a_schema_are_found_through_references() -> None:

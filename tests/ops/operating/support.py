@@ -30,6 +30,7 @@ T = TypeVar("T")
 SECRET: Final = "swordfish"
 HOUR: Final = 3_600_000
 REPORT: Final = "tools/call:report"
+DONE: Final = Completed({"content": [{"type": "text", "text": SECRET}]})
 QUESTION: Final[dict[str, Any]] = {"method": "elicitation/create", "params": {"message": SECRET}}
 
 
@@ -45,11 +46,6 @@ def opened(url: str, act: Callable[[Store], Awaitable[T]], keys: KeyRing | None 
             await store.close()
 
     return anyio.run(run)
-
-
-def filled(url: str, fill: Callable[[Store], Awaitable[str]], keys: KeyRing | None = None) -> str:
-    """The same; what comes of it is an id, most often."""
-    return opened(url, fill, keys)
 
 
 def printed(*command: str) -> str:
@@ -105,11 +101,11 @@ def lines_of(found: dict[str, Any]) -> list[tuple[str, ...]]:
     return [(each["place"], each["verb"], each["name"], each["state"]) for each in found["journal"]]
 
 
-async def over(store: Store) -> str:
-    task = await store.create(minted())
+async def over(store: Store, **options: Any) -> str:
+    task = await store.create(minted(**options))
     session = await store.open_session(HOUR, {})
     claim = await claimed(store, session.id)
-    await store.finish(claim, Completed({"content": [{"type": "text", "text": SECRET}]}))
+    await store.finish(claim, DONE)
     await store.close_session(session.id)
     return task.id
 

@@ -1,8 +1,11 @@
 """`perdure tasks cancel`, `retry` and `purge`: what they do, what they refuse, and when they ask."""
 
 import json
+import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from click.testing import CliRunner, Result
 from perdure.domain import ids
 from perdure.domain.errors import TaskExpired, TaskNotFound
 from perdure.domain.journal import Entry, EntryState, Verb, Waits
-from perdure.domain.model import Asked, Completed, Owner, Status, Task
+from perdure.domain.model import Asked, Owner, Status, Task
 from perdure.domain.operating import Which
 from perdure.domain.timeline import Inspection
 from perdure.ops.cli import main
@@ -24,17 +27,15 @@ from tests.ops.operating.support import (
     QUESTION,
     SECRET,
     claimed,
-    filled,
     minted,
     opened,
+    over,
     printed,
     refused,
 )
 from tests.store.sealed import OLD
 from tests.store.support import ADA, BOB
 from tests.support import PATIENCE, eventually
-
-DONE = Completed({"content": [{"type": "text", "text": SECRET}]})
 
 
 def command(url: str, *words: str, answer: str = "") -> Result:
@@ -51,12 +52,6 @@ def got(url: str, task_id: str, owner: Owner = ADA) -> Task:
 
 async def ready(store: Store, **options: Any) -> str:
     return (await store.create(minted(**options))).id
-
-
-async def over(store: Store, **options: Any) -> str:
-    task_id = await ready(store, **options)
-    await store.finish(await claimed(store, (await store.open_session(HOUR, {})).id), DONE)
-    return task_id
 
 
 async def held(store: Store) -> str:
@@ -107,7 +102,7 @@ def test_what_nobody_runs_is_cancelled_whoever_owns_it_and_what_is_held_is_asked
     assert got(url, bobs, BOB).status is Status.CANCELLED
     assert printed("tasks", "cancel", running, bobs, "--store", url).splitlines() == [
         f"{running}  asked to stop; its code decides",
-        f"{bobs}  cancelled",
+        f"{bobs}  over before: cancelled",
     ]
 
 
@@ -120,8 +115,8 @@ def test_what_can_not_be_cancelled_keeps_nobody_from_cancelling_the_others(url: 
     done = refused("tasks", "cancel", finished, unknown, "nonsense", "tsk_", waiting, "--store", url)
     assert done.splitlines() == [
         f"{finished}  over before: completed",
-        f"{unknown}  refused: Task not found",
-        "nonsense  refused: Malformed task id",
+        f"{unknown}  refused: There is no task {unknown}: perdure tasks ls shows which there are",
+        "nonsense  refused: nonsense is no task id: perdure tasks ls shows which there are",
         "tsk_  refused: Several ids begin with tsk_: say more of it",
         f"{waiting}  cancelled",
     ]
@@ -136,10 +131,14 @@ def test_all_that_have_something_in_common_are_cancelled_once_somebody_has_agree
         return [await over(store), await ready(store, owner=BOB), await ready(store), await asking(store)]
 
     finished, bobs, waiting, asks = opened(url, fill)
-    for answer in ("", "n\n"):
+    for answer, code, said in (
+        ("", 2, "Nobody is here to agree, so nothing was done. Say --yes.\n"),
+        ("n\n", 1, "perdure: nothing was done\n"),
+    ):
         done = command(url, "cancel", "--principal", "ada", answer=answer)
-        assert (done.exit_code, done.stdout) == (1, "")
+        assert (done.exit_code, done.stdout) == (code, "")
         assert done.stderr.startswith("Ask 2 tasks to stop? [y/N]: ")
+        assert done.stderr.endswith(said)
     assert got(url, waiting).status is Status.WORKING
     done = command(url, "cancel", "--principal", "ada", "--json", answer="y\n")
     assert done.exit_code == 0
@@ -184,7 +183,7 @@ def test_two_operators_at_once_cancel_each_task_once(url: str) -> None:
 
 @pytest.mark.parametrize("waits", [backing_off, asleep], ids=["attempt", "sleep"])
 def test_a_run_that_waits_for_a_time_is_due_now(url: str, waits: Any) -> None:
-    task_id = filled(url, waits)
+    task_id = opened(url, waits)
     done = json.loads(printed("tasks", "retry", ids.abbreviated(task_id), "--store", url, "--json"))
     assert done == {"task": task_id, "outcome": "due", "new": None}
     assert command(url, "show", task_id).stdout.endswith("made due by an operator\n")
@@ -196,7 +195,7 @@ def test_a_run_that_waits_for_a_time_is_due_now(url: str, waits: Any) -> None:
 
 
 def test_in_words_it_is_said_that_it_is_due(url: str) -> None:
-    task_id = filled(url, asleep)
+    task_id = opened(url, asleep)
     assert printed("tasks", "retry", task_id, "--store", url) == f"{task_id}  due now\n"
 
 
@@ -210,7 +209,7 @@ def test_in_words_it_is_said_that_it_is_due(url: str) -> None:
     ids=["held", "ready", "asking"],
 )
 def test_what_waits_for_no_time_is_left_as_it_is(url: str, fill: Any, why: str) -> None:
-    task_id = filled(url, fill)
+    task_id = opened(url, fill)
     before = inspected(url, task_id)
     said = f"perdure: {ids.abbreviated(task_id)} is left as it is: {why}"
     assert refused("tasks", "retry", task_id, "--store", url) == said
@@ -221,9 +220,9 @@ def test_what_is_over_is_ordered_anew_for_the_same_owner_and_stays_over(url: str
     async def fill(store: Store) -> str:
         return await over(store, owner=BOB, params={"password": SECRET}, ttl_ms=HOUR, keep_ms=5, key="k", digest="d")
 
-    task_id = filled(url, fill)
+    task_id = opened(url, fill)
     before = inspected(url, task_id)
-    new_id = json.loads(printed("tasks", "retry", task_id, "--store", url, "--json"))["new"]
+    new_id = json.loads(printed("tasks", "retry", task_id, "--anew", "--store", url, "--json"))["new"]
     assert inspected(url, task_id) == before
     new = inspected(url, new_id)
     assert new.operation == before.operation
@@ -236,9 +235,51 @@ def test_what_is_over_is_ordered_anew_for_the_same_owner_and_stays_over(url: str
     )
     assert (new.journal.entries, new.events) == ({}, ())
     assert new.run is not None
-    line = printed("tasks", "retry", task_id, "--store", url)
-    assert line.startswith(f"{task_id}  over; ordered anew as tsk_")
-    assert new_id not in line, "each time another one"
+    line = printed("tasks", "retry", task_id, "--anew", "--store", url)
+    assert line == f"{task_id}  over; ordered anew before as {new_id}\n"
+
+
+def test_two_operators_at_once_order_what_is_over_anew_once(url: str) -> None:
+    task_id = opened(url, over)
+
+    def order(_: int) -> Any:
+        return acting.order_anew(url, task_id, max_attempts=10, timeout_ms=None)
+
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(order, range(4), timeout=PATIENCE))
+    assert sorted(each["outcome"] for each in done) == ["before", "before", "before", "new"]
+    assert len({each["new"] for each in done}) == 1
+    assert len(opened(url, everything)) == 2
+
+
+def test_who_means_to_hurry_a_task_orders_none(url: str) -> None:
+    """It may have come to its end just now."""
+    task_id = opened(url, over)
+    said = refused("tasks", "retry", task_id, "--store", url)
+    assert said.endswith("is left as it is: it is over; --anew orders another one")
+    assert opened(url, everything) == [task_id]
+    said = refused("tasks", "retry", task_id, "--timeout", "90s", "--store", url, status=2)
+    assert "--max-attempts and --timeout are for a new task: say --anew." in said
+
+
+def test_what_is_not_over_is_not_ordered_anew(url: str) -> None:
+    task_id = opened(url, backing_off)
+    said = refused("tasks", "retry", task_id, "--anew", "--store", url)
+    assert said == f"perdure: {ids.abbreviated(task_id)} is not over: it is working"
+    assert opened(url, everything) == [task_id]
+
+
+@pytest.mark.parametrize("column", ["ttl_ms", "keep_ms"])
+def test_a_task_with_a_damaged_span_is_not_ordered_anew(
+    file: str, tmp_path: Path, column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    task_id = opened(file, over)
+    with closing(sqlite3.connect(tmp_path / "tasks.db")) as connection, connection:
+        connection.execute(f"UPDATE task SET {column} = ?", [2**63 - 1])
+    said = refused("tasks", "retry", task_id, "--anew", "--store", file)
+    assert said == "perdure: A stored value was damaged, and has to be restored from a backup"
+    assert f"task {ids.abbreviated(task_id)}: its ttl was damaged" in caplog.text
+    assert opened(file, everything) == [task_id]
 
 
 def test_what_bounds_the_new_run_is_said_by_the_operator(url: str) -> None:
@@ -247,8 +288,8 @@ def test_what_bounds_the_new_run_is_said_by_the_operator(url: str) -> None:
         assert await store.take_over([session]) == 1
         return (claim.deadline_at or 0) - claim.at, len((await store.inspect(claim.task.id)).events)
 
-    task_id = filled(url, over)
-    words = ("--timeout", "90s", "--max-attempts", "1")
+    task_id = opened(url, over)
+    words = ("--anew", "--timeout", "90s", "--max-attempts", "1")
     new_id = json.loads(printed("tasks", "retry", task_id, "--store", url, "--json", *words))["new"]
     assert opened(url, times_out) == (90_000, 1)
     assert inspected(url, new_id).task.status is Status.FAILED
@@ -259,20 +300,23 @@ def test_of_a_sealed_store_a_run_is_hastened_without_keys_and_nothing_is_ordered
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ring = KeyRing(OLD)
-    waiting, finished = filled(url, backing_off, ring), filled(url, over, ring)
+    waiting, finished = opened(url, backing_off, ring), opened(url, over, ring)
     assert printed("tasks", "retry", waiting, "--store", url) == f"{waiting}  due now\n"
-    assert "sealed under the key 'old'" in refused("tasks", "retry", finished, "--store", url)
+    assert "sealed under the key 'old'" in refused("tasks", "retry", finished, "--anew", "--store", url)
     assert len(opened(url, everything, ring)) == 2
     monkeypatch.setenv("PERDURE_KEYS", OLD)
-    new_id = json.loads(printed("tasks", "retry", finished, "--store", url, "--json"))["new"]
+    new_id = json.loads(printed("tasks", "retry", finished, "--anew", "--store", url, "--json"))["new"]
     assert inspected(url, new_id, ring).operation.params == {"size": "large"}
     assert inspected(url, waiting, ring).events[0].detail == SECRET
 
 
 def test_what_is_not_there_can_not_be_retried(url: str) -> None:
-    filled(url, ready)
-    assert refused("tasks", "retry", "tsk_" + "a" * 32, "--store", url) == "perdure: Task not found"
-    assert refused("tasks", "retry", "nonsense", "--store", url) == "perdure: Malformed task id"
+    opened(url, ready)
+    unknown = "tsk_" + "a" * 32
+    for words in ((), ("--anew",)):
+        said = refused("tasks", "retry", unknown, *words, "--store", url)
+        assert said.startswith(f"perdure: There is no task {unknown}: ")
+        assert refused("tasks", "retry", "nonsense", *words, "--store", url).startswith("perdure: nonsense is no task")
 
 
 # -- purge -------------------------------------------------------------------------------------------------------------
@@ -307,7 +351,7 @@ def test_what_is_over_is_purged_once_somebody_has_agreed_and_leaves_tombstones(
 
 
 def test_a_tombstone_lives_as_long_as_is_said(url: str) -> None:
-    task_id = filled(url, over)
+    task_id = opened(url, over)
     printed("tasks", "purge", "--tool", "report", "--tombstone", "1ms", "--yes", "--store", url)
 
     async def forgotten(store: Store) -> None:
@@ -326,7 +370,7 @@ def test_a_tombstone_lives_as_long_as_is_said(url: str) -> None:
 
 
 def test_a_dry_run_says_in_json_what_it_would_do(url: str) -> None:
-    filled(url, over)
+    opened(url, over)
     found = json.loads(printed("tasks", "purge", "--tool", "report", "--dry-run", "--store", url, "--json"))
     assert found == {"purged": 0, "would_purge": 1}
 
@@ -345,5 +389,5 @@ def test_nobody_purges_by_saying_nothing(file: str, words: Sequence[str], said: 
 
 
 def test_one_task_is_asked_about_as_one(url: str) -> None:
-    filled(url, over)
+    opened(url, over)
     assert command(url, "purge", "--tool", "report").stderr.startswith("Delete 1 task for good?")

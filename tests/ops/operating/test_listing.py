@@ -26,9 +26,10 @@ from tests.ops.operating.support import (
     REPORT,
     SECRET,
     claimed,
-    filled,
     in_the_middle,
     minted,
+    opened,
+    over,
     printed,
     refused,
 )
@@ -71,14 +72,14 @@ def nothing(url: str) -> None:
     async def touch(_: Store) -> str:
         return ""
 
-    filled(url, touch)
+    opened(url, touch)
 
 
 # -- ls ----------------------------------------------------------------------------------------------------------------
 
 
 def test_tasks_are_listed_the_newest_first_with_how_their_runs_stand(url: str) -> None:
-    filled(url, some)
+    opened(url, some)
     found = listed(url)
     assert brief(found) == [
         ("ada", "working", "ready"),
@@ -89,13 +90,13 @@ def test_tasks_are_listed_the_newest_first_with_how_their_runs_stand(url: str) -
     ]
     assert found["more"] is False
     held = found["tasks"][3]
-    assert (held["handler"], held["owner"]["tenant"], held["cancel_requested"]) == (REPORT, "acme", True)
+    assert (held["tool"], held["owner"]["tenant"], held["cancel_requested"]) == (REPORT, "acme", True)
     assert held["expires_at"] == held["created_at"] + HOUR
     assert held["run"]["attempt"] == 1
 
 
 def test_a_list_in_words_shows_as_much_of_an_id_as_logs_do(url: str) -> None:
-    filled(url, some)
+    opened(url, some)
     head, *lines = printed("tasks", "ls", "--store", url).splitlines()
     assert head.split() == ["task", "tool", "status", "run", "attempt", "age", "unchanged", "owner"]
     shown = [line.split()[0] for line in lines]
@@ -121,7 +122,8 @@ def test_a_list_in_words_shows_as_much_of_an_id_as_logs_do(url: str) -> None:
         (("--status", "completed", "--status", "input_required"), 2),
         (("--status", "failed"), 0),
         (("--tool", "report"), 4),
-        (("--tool", REPORT), 0),
+        (("--tool", REPORT), 4),
+        (("--tool", f"{REPORT}@2"), 0),
         (("--tenant", "acme", "--principal", "ada"), 3),
         (("--tenant", "", "--principal", "ada"), 0),
         (("--older", "1h"), 0),
@@ -131,13 +133,13 @@ def test_a_list_in_words_shows_as_much_of_an_id_as_logs_do(url: str) -> None:
     ],
 )
 def test_only_those_that_are_meant_are_listed_and_exported(url: str, options: tuple[str, ...], count: int) -> None:
-    filled(url, some)
+    opened(url, some)
     assert len(listed(url, *options)["tasks"]) == count
     assert len(exported(url, *options)) == count
 
 
 def test_a_list_says_when_there_is_more(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled(url, some)
+    opened(url, some)
     assert listed(url, "--limit", "5")["more"] is False
     for part in (1, 2, 1_000):
         monkeypatch.setattr(access, "PART", part)
@@ -182,15 +184,15 @@ def test_the_store_may_be_said_in_the_environment_and_must_be_said(file: str, mo
 
 
 def test_tasks_are_counted_by_tool_and_status_with_what_waits(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled(url, some)
+    opened(url, some)
     for part in (1, 2, 5_000):
         monkeypatch.setattr(looking, "COUNTED", part)
         found = json.loads(printed("tasks", "stats", "--store", url, "--json"))
         assert found["store"] == stores.described(url)
-        other, report = found["handlers"]
+        other, report = found["tools"]
         counts = ("working", "input_required", "completed", "failed", "cancelled", "ready", "held", "waiting")
-        assert (other["handler"], *(other[name] for name in counts)) == ("tools/call:other", 1, 0, 0, 0, 0, 1, 0, 0)
-        assert (report["handler"], *(report[name] for name in counts)) == (REPORT, 2, 1, 1, 0, 0, 1, 1, 1)
+        assert (other["tool"], *(other[name] for name in counts)) == ("tools/call:other", 1, 0, 0, 0, 0, 1, 0, 0)
+        assert (report["tool"], *(report[name] for name in counts)) == (REPORT, 2, 1, 1, 0, 0, 1, 1, 1)
         oldest = listed(url, "--status", "unfinished", "--tool", "report")["tasks"][-1]
         assert report["oldest_unfinished_at"] == oldest["created_at"]
     lines = printed("tasks", "stats", "--store", url).splitlines()
@@ -201,13 +203,8 @@ def test_tasks_are_counted_by_tool_and_status_with_what_waits(url: str, monkeypa
 
 
 def test_of_a_tool_whose_tasks_are_all_over_nothing_waits(url: str) -> None:
-    async def over(store: Store) -> str:
-        await store.create(minted())
-        await store.finish(await claimed(store, (await store.open_session(HOUR, {})).id), DONE)
-        return ""
-
-    filled(url, over)
-    (row,) = json.loads(printed("tasks", "stats", "--store", url, "--json"))["handlers"]
+    opened(url, over)
+    (row,) = json.loads(printed("tasks", "stats", "--store", url, "--json"))["tools"]
     assert (row["completed"], row["oldest_unfinished_at"], row["oldest_ready_ms"]) == (1, None, None)
     assert printed("tasks", "stats", "--store", url).splitlines()[-2:] == ["", "no open task"]
 
@@ -222,13 +219,13 @@ def test_an_empty_store_has_no_statistics(url: str) -> None:
 
 def test_an_export_is_what_show_prints_of_each_task_one_a_line(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "PART", 2)
-    filled(url, some)
+    opened(url, some)
     for each in exported(url):
         assert each == json.loads(printed("tasks", "show", each["task"], "--store", url, "--json"))
 
 
 def test_an_export_has_contents_if_they_are_asked_for(url: str) -> None:
-    task_id = filled(url, in_the_middle)
+    task_id = opened(url, in_the_middle)
     done = CliRunner().invoke(main, ["tasks", "export", "--store", url, "--contents"])
     (line,) = done.output.splitlines()
     shown = CliRunner().invoke(main, ["tasks", "show", task_id, "--store", url, "--contents", "--json"])
@@ -247,16 +244,16 @@ def damaged(path: Path, statement: str) -> None:
 def test_a_task_whose_row_was_damaged_is_left_out_of_every_list(
     file: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    filled(file, some)
+    opened(file, some)
     damaged(tmp_path / "tasks.db", "UPDATE task SET status = 'elsewhere' WHERE seq = 2")
     assert len(listed(file)["tasks"]) == len(exported(file)) == 4
-    (_, report) = json.loads(printed("tasks", "stats", "--store", file, "--json"))["handlers"]
+    (_, report) = json.loads(printed("tasks", "stats", "--store", file, "--json"))["tools"]
     assert (report["working"], report["held"]) == (1, 1)
     assert "was damaged" in caplog.text
 
 
 def test_a_task_that_holds_what_was_damaged_is_exported_as_far_as_it_can_be_read(file: str, tmp_path: Path) -> None:
-    filled(file, some)
+    opened(file, some)
     damaged(tmp_path / "tasks.db", "UPDATE task SET accepts = CAST(x'ff' AS TEXT) WHERE seq = 2")
     done = CliRunner().invoke(main, ["tasks", "export", "--store", file])
     assert done.exit_code == 1
@@ -272,7 +269,7 @@ def test_a_task_that_holds_what_was_damaged_is_exported_as_far_as_it_can_be_read
 
 
 def test_without_keys_a_sealed_store_is_listed_counted_and_exported_without_contents(url: str) -> None:
-    filled(url, in_the_middle, KeyRing(OLD))
+    opened(url, in_the_middle, KeyRing(OLD))
     assert len(listed(url)["tasks"]) == 1
     (task,) = exported(url)
     assert [event["detail"] for event in task["timeline"]] == ["(sealed)"]
@@ -284,7 +281,7 @@ def test_without_keys_a_sealed_store_is_listed_counted_and_exported_without_cont
 def test_one_value_that_can_not_be_opened_is_said_so_and_the_other_tasks_are_exported(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strange, sound = [filled(url, in_the_middle, KeyRing(OLD)) for _ in range(2)]
+    strange, sound = [opened(url, in_the_middle, KeyRing(OLD)) for _ in range(2)]
     theirs = f"(SELECT params FROM perdure.task WHERE id = '{sound}')"
     anyio.run(Place(url).rows, f"UPDATE perdure.task SET params = {theirs} WHERE id = '{strange}'")
     monkeypatch.setenv("PERDURE_KEYS", OLD)
@@ -296,7 +293,7 @@ def test_one_value_that_can_not_be_opened_is_said_so_and_the_other_tasks_are_exp
 
 
 def test_a_task_that_is_purged_while_others_are_exported_is_left_out(url: str) -> None:
-    filled(url, some)
+    opened(url, some)
     lines: list[Any] = []
 
     async def discard(store: Store) -> str:
@@ -307,7 +304,7 @@ def test_a_task_that_is_purged_while_others_are_exported_is_left_out(url: str) -
     def say(line: Any) -> None:
         if not lines:
             with ThreadPoolExecutor() as thread:
-                thread.submit(filled, url, discard).result(PATIENCE)
+                thread.submit(opened, url, discard).result(PATIENCE)
         lines.append(line)
 
     assert looking.export(url, Which(), say, with_contents=False) == 0

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from click.testing import CliRunner
 
-from perdure.domain import ids, lifecycle
+from perdure.domain import ids, lifecycle, verdicts
 from perdure.domain.errors import InputKeyReused, JournalMismatch
 from perdure.domain.journal import Entry, EntryState, Verb, Waits
 from perdure.domain.lifecycle import INTERNAL_ERROR
@@ -35,10 +35,10 @@ from tests.ops.operating.support import (
     SECRET,
     busy,
     claimed,
-    filled,
     in_the_middle,
     lines_of,
     minted,
+    opened,
     over,
     printed,
     refused,
@@ -47,9 +47,9 @@ from tests.support import eventually
 
 
 def test_a_task_is_shown_without_what_it_is_about(url: str) -> None:
-    task_id = filled(url, in_the_middle)
+    task_id = opened(url, in_the_middle)
     found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
-    assert (found["status"], found["handler"]) == ("input_required", REPORT)
+    assert (found["status"], found["tool"]) == ("input_required", REPORT)
     assert {name: found["run"][name] for name in ("state", "attempt", "failures", "deaths", "session")} == {
         "state": "waiting",
         "attempt": 2,
@@ -71,7 +71,7 @@ def test_a_task_is_shown_without_what_it_is_about(url: str) -> None:
 
 
 def test_a_task_is_shown_in_words_too(url: str) -> None:
-    task_id = filled(url, in_the_middle)
+    task_id = opened(url, in_the_middle)
     lines = printed("tasks", "show", task_id, "--store", url).splitlines()
     head = [f"task      {task_id}", f"tool      {REPORT}", "owner     acme / ada", "status    input_required"]
     assert lines[:4] == head
@@ -84,7 +84,7 @@ def test_a_task_is_shown_in_words_too(url: str) -> None:
 
 
 def test_a_task_that_is_over_has_no_run(url: str) -> None:
-    task_id = filled(url, over)
+    task_id = opened(url, over)
     assert json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))["run"] is None
     lines = printed("tasks", "show", task_id, "--store", url).splitlines()
     assert "status    completed" in lines
@@ -97,13 +97,13 @@ def test_a_task_that_is_over_has_no_run(url: str) -> None:
         lifecycle.exhausted(3).error,
         Failure(INTERNAL_ERROR, str(JournalMismatch("3", "has step 'a'", "ended without coming there"))),
         Failure(INTERNAL_ERROR, str(InputKeyReused("name"))),
-        Failure(INTERNAL_ERROR, "The journal of a task has at most 10000 entries (entries), and this one is full"),
-        Failure(INTERNAL_ERROR, "Internal error"),
+        Failure(INTERNAL_ERROR, verdicts.JOURNAL_FULL.format(most=10_000)),
+        Failure(INTERNAL_ERROR, verdicts.INTERNAL),
     ],
     ids=["exhausted", "journal mismatch", "key reused", "journal full", "internal error"],
 )
 def test_why_perdure_failed_a_task_is_said(url: str, error: Failure) -> None:
-    task_id = filled(url, ended(Failed(error)))
+    task_id = opened(url, ended(Failed(error)))
     assert json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))["error"] == {
         "code": -32603,
         "message": error.message,
@@ -123,7 +123,7 @@ def test_so_it_is_when_the_task_expired(url: str) -> None:
         await eventually(over, "it expires")
         return task.id
 
-    lines = printed("tasks", "show", filled(url, expire), "--store", url).splitlines()
+    lines = printed("tasks", "show", opened(url, expire), "--store", url).splitlines()
     assert "error     -32603: The task expired: its ttl ran out before it finished" in lines
 
 
@@ -138,12 +138,12 @@ def test_so_it_is_when_the_task_expired(url: str) -> None:
     ],
 )
 def test_of_a_tools_own_error_only_the_code_is_said(url: str, error: Failure) -> None:
-    task_id = filled(url, ended(Failed(error)))
+    task_id = opened(url, ended(Failed(error)))
     assert f"error     {error.code}, the tool's own" in printed("tasks", "show", task_id, "--store", url).splitlines()
 
 
 def test_a_tool_error_is_told_from_a_result(url: str) -> None:
-    task_id = filled(url, ended(Completed({"content": [{"type": "text", "text": SECRET}], "isError": True})))
+    task_id = opened(url, ended(Completed({"content": [{"type": "text", "text": SECRET}], "isError": True})))
     assert "status    completed, tool error" in printed("tasks", "show", task_id, "--store", url).splitlines()
 
 
@@ -169,7 +169,7 @@ async def half_done(store: Store, claim: Claim) -> None:
 
 
 def test_in_a_task_that_is_over_nothing_is_due_any_more(url: str) -> None:
-    task_id = filled(url, ended(Cancelled(), after=half_done))
+    task_id = opened(url, ended(Cancelled(), after=half_done))
     found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
     assert lines_of(found) == [
         ("0", "sleep", "", "over"),
@@ -196,7 +196,7 @@ async def overslept(store: Store) -> str:
 
 
 def test_what_has_come_due_is_over_and_a_process_that_is_gone_is_said_so(url: str) -> None:
-    task_id = filled(url, overslept)
+    task_id = opened(url, overslept)
     found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
     assert lines_of(found) == [("0", "sleep", "", "over"), ("1", "ask", "name", "timed out")]
     assert found["run"]["process"]["state"] == "gone"
@@ -219,26 +219,29 @@ async def wanted(store: Store) -> str:
 
 
 def test_a_run_that_no_worker_has_a_handler_for_is_said_so(url: str) -> None:
-    lines = printed("tasks", "show", filled(url, unwanted), "--store", url).splitlines()
+    lines = printed("tasks", "show", opened(url, unwanted), "--store", url).splitlines()
     assert f"run       ready, and no worker has {REPORT}" in lines
-    assert "run       ready" in printed("tasks", "show", filled(url, wanted), "--store", url).splitlines()
+    assert "run       ready" in printed("tasks", "show", opened(url, wanted), "--store", url).splitlines()
 
 
 def test_a_task_that_is_not_there_is_said_so(url: str) -> None:
-    filled(url, busy)
-    assert refused("tasks", "show", "tsk_" + "a" * 32, "--store", url) == "perdure: Task not found"
-    assert refused("tasks", "show", "tsk_zzz", "--store", url) == "perdure: Task not found"
-    assert refused("tasks", "show", "nonsense", "--store", url) == "perdure: Malformed task id"
+    opened(url, busy)
+    look = "perdure tasks ls shows which there are"
+    for text in ("tsk_" + "a" * 32, "tsk_zzz"):
+        assert refused("tasks", "show", text, "--store", url) == f"perdure: There is no task {text}: {look}"
+    assert refused("tasks", "show", "nonsense", "--store", url) == f"perdure: nonsense is no task id: {look}"
+    said = refused("tasks", "show", "postgresql://ada:swordfish@db", "--store", url)
+    assert said == f"perdure: … is no task id: {look}"
 
 
 def test_a_task_is_found_by_what_logs_show_of_its_id(url: str) -> None:
-    task_id = filled(url, over)
+    task_id = opened(url, over)
     for text in (ids.abbreviated(task_id), task_id[:12], f"{task_id[:12]}..."):
         assert printed("tasks", "show", text, "--store", url).startswith(f"task      {task_id}\n")
 
 
 def test_the_beginning_of_several_ids_is_none(url: str) -> None:
-    filled(url, busy)
+    opened(url, busy)
     assert refused("tasks", "show", "tsk_…", "--store", url) == ("perdure: Several ids begin with tsk_: say more of it")
 
 
@@ -246,13 +249,13 @@ def test_an_instant_that_no_calendar_has_is_shown_as_it_is(url: str) -> None:
     async def for_ages(store: Store) -> str:
         return (await store.create(replace(minted(), ttl_ms=2**60))).id
 
-    found = json.loads(printed("tasks", "show", task_id := filled(url, for_ages), "--store", url, "--json"))
+    found = json.loads(printed("tasks", "show", task_id := opened(url, for_ages), "--store", url, "--json"))
     assert found["expires_at"] == found["created_at"] + 2**60
     assert f"expires   {found['expires_at']} ms" in printed("tasks", "show", task_id, "--store", url).splitlines()
 
 
 def test_contents_are_shown_to_who_asks_for_them_and_no_token_is(url: str) -> None:
-    task_id = filled(url, in_the_middle)
+    task_id = opened(url, in_the_middle)
     done = CliRunner().invoke(main, ["tasks", "show", task_id, "--store", url, "--contents", "--json"])
     found = json.loads(done.output)["contents"]
     question = {"request": QUESTION, "response": None}
@@ -276,7 +279,7 @@ def test_of_work_elsewhere_what_came_of_it_is_content_and_its_token_is_not(url: 
         await store.settle(task.id, "0", "sesame", EntryState.DONE, "rendered")
         return task.id
 
-    done = CliRunner().invoke(main, ["tasks", "show", filled(url, settled), "--store", url, "--contents", "--json"])
+    done = CliRunner().invoke(main, ["tasks", "show", opened(url, settled), "--store", url, "--contents", "--json"])
     assert json.loads(done.output)["contents"]["values"] == {"0": "rendered"}
     assert "sesame" not in done.output
 

@@ -16,8 +16,8 @@ from tests.ops.operating.support import (
     HOUR,
     REPORT,
     busy,
-    filled,
     minted,
+    opened,
     printed,
     refused,
 )
@@ -35,12 +35,12 @@ COMMANDS = [
 
 
 def test_a_status_shows_who_works_and_what_waits_and_what_nobody_can_run(url: str) -> None:
-    lapsed = filled(url, busy)
+    lapsed = opened(url, busy)
     found = json.loads(printed("status", "--store", url, "--json"))
     assert found["store"] == stores.described(url)
     states = {(each["host"] == "elsewhere", each["state"]) for each in found["workers"]}
     assert states == {(False, "alive"), (False, "gone"), (True, "lapsed")}
-    assert {each["handler"]: (each["ready"], each["held"], each["waiting"]) for each in found["handlers"]} == {
+    assert {each["tool"]: (each["ready"], each["held"], each["waiting"]) for each in found["tools"]} == {
         "tools/call:other": (2, 0, 0),
         REPORT: (1, 0, 1),
     }
@@ -55,7 +55,7 @@ def test_an_empty_store_has_nothing_to_show(url: str) -> None:
     async def nothing(_: Store) -> str:
         return ""
 
-    filled(url, nothing)
+    opened(url, nothing)
     assert printed("status", "--store", url).splitlines() == [
         f"store {stores.described(url)}",
         "",
@@ -90,12 +90,14 @@ async def hostile(store: Store) -> str:
 
 
 def test_names_can_not_reach_the_terminal(url: str) -> None:
-    task_id = filled(url, hostile)
+    task_id = opened(url, hostile)
     commands = [("status",), ("tasks", "ls"), ("tasks", "show", task_id), ("tasks", "stats"), ("tasks", "export")]
     for command in commands:
         output = printed(*command, "--store", url)
         assert all(line.isprintable() for line in output.splitlines()), command
-    assert refused("tasks", "cancel", "\x1b[2J", "--store", url) == " [2J  refused: Malformed task id".strip()
+    assert refused("tasks", "cancel", "\x1b[2J", "--store", url) == (
+        "[2J  refused:  [2J is no task id: perdure tasks ls shows which there are"
+    )
 
 
 def migrated_to(path: Path, version: int) -> None:

@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
-from . import arguments, text
+from perdure.ops import text
+
+from . import arguments
 from .fields import NOTHING, Field, fields, misfits, sendable
 from .typed import Unfit, parse_json
 

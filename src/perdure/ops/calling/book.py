@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from perdure.client import Journal, Record
+from perdure.ops import text
 
-from . import text
 from .typed import Unfit
 
-__all__ = ["JOURNAL", "entry", "find", "identity", "newest_open", "opened", "place", "rows", "state"]
+__all__ = ["JOURNAL", "entry", "find", "forget", "identity", "newest_open", "opened", "place", "rows", "state"]
 
 JOURNAL: Final = "PERDURE_JOURNAL"
 
@@ -70,16 +70,32 @@ def find(records: Iterable[Record], wanted: str) -> Record:
     return found[0]
 
 
-def newest_open(records: Iterable[Record]) -> Record:
-    """The newest call that is not known to be over.
+def newest_open(records: Iterable[Record], journal: Journal) -> Record:
+    """The newest call that is not known to be over, and that no other process is just making.
 
     Raises:
         Unfit: there is none.
     """
-    found = [each for each in records if each.status is None]
+    found = [each for each in records if state(each, journal) in {"open", "unsure"}]
     if not found:
         raise Unfit("the journal has no task that is open")
     return found[-1]
+
+
+def forget(journal: Journal, wanted: Iterable[str]) -> list[str]:
+    """Delete the records of these ids, all or none; what they were called.
+
+    Raises:
+        Unfit: one is not there, or is of a call that another process is just making.
+    """
+    records = journal.records()
+    found = [find(records, each) for each in dict.fromkeys(wanted)]
+    for each in found:
+        if state(each, journal) == "calling":
+            raise Unfit(f"{identity(each)} is a call that another process is just making")
+    for each in found:
+        journal.forget(each)
+    return [identity(each) for each in found]
 
 
 def entry(record: Record, journal: Journal, shown: Callable[[str], str], now: float) -> dict[str, Any]:

@@ -13,19 +13,21 @@ import anyio
 from mcp.client import Client
 from mcp_types import ElicitResult, Tool
 
-from perdure.client import AnswerRefused, Record, TaskHandle, Tasks
-from perdure.client import questions as asking
+from perdure.client import AnswerRefused, TaskHandle, Tasks
+from perdure.client import questions as callbacks
+from perdure.ops import text
 
-from . import answering, book, endpoint, text
+from . import answering, book, endpoint
 from .answering import Action
 from .arguments import Misfits, arguments
-from .desk import Desk
-from .endpoint import Endpoint, Page
+from .desk import Desk, outcome_of
+from .endpoint import Endpoint
 from .outcome import Code, Outcome
+from .seeking import Sought, check_tokens, records_sought, sought, task_sought
 from .typed import Unfit
 from .waiting import Row, Waiting, left
 
-__all__ = ["Manner", "Order", "answer", "call", "cancel", "resume", "tools", "watch"]
+__all__ = ["CallRequest", "WaitOptions", "answer", "call", "cancel", "resume", "tools", "watch"]
 
 Questions = Literal["ask", "wait", "leave"]
 
@@ -39,7 +41,7 @@ _MOST_PAGES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class WaitOptions:
     """How to wait. `seconds`: of everything together. `questions`: None asks where there is a terminal, else waits."""
 
     seconds: float | None = None
@@ -47,7 +49,7 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CallRequest:
     """A call that is wanted. `words`: `key=value`; `given`: arguments from a file."""
 
     server: Endpoint
@@ -56,78 +58,101 @@ class Order:
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
     key: str | None = None
     detach: bool = False
-    manner: Manner = field(default_factory=Manner)
+    options: WaitOptions = field(default_factory=WaitOptions)
 
 
-async def call(desk: Desk, order: Order) -> list[Outcome]:
+async def call(desk: Desk, request: CallRequest) -> list[Outcome]:
     """Call a tool, and wait for what comes of it."""
-    _somebody_to_ask(desk, order.manner)
-    deadline = _deadline(order.manner)
+    _somebody_to_ask(desk, request.options)
+    deadline = _deadline(request.options)
+    rows, otherwise = list[Row](), _interrupted()
     with desk.stop.guard():
-        async with desk.connected(order.server, within=_left_until(deadline)) as (client, tasks):
-            tool = await _tool(client, order.tool, within=_left_until(deadline))
-            given = arguments(order.words, order.given, tool.input_schema)
-            key = order.key or uuid4().hex
-            begun = time.time()
-            handle: TaskHandle | None = None
+        async with desk.connected(request.server, within=_left_until(deadline)) as (client, tasks):
+            tool = await _tool(client, request.tool, within=_left_until(deadline))
+            given = arguments(request.words, request.given, tool.input_schema)
+            key, begun = request.key or uuid4().hex, time.time()
+            otherwise = _unsure(desk, tool.name, key)
             with desk.stop.guard():
                 seconds = _left_until(deadline)
                 handle = await tasks.start(client, tool.name, given, idempotency_key=key, timeout=seconds)
-            if handle is None:
-                return [_unsure(desk, tool.name, key)]
-            if order.detach and handle.is_task:
-                return [left(handle, "", code=Code.DONE)]
-            if handle.is_task:
-                desk.screen.say(f"{text.line(handle.tool)}  {text.line(handle.id)}")
-            return await _wait(desk, [Row(handle, begun)], order.manner, deadline)
-    return [_interrupted()]
+                rows.append(Row(handle, begun))
+            await _called(desk, rows, request, deadline)
+    return _known(rows) or [otherwise]
 
 
-async def resume(desk: Desk, wanted: str | None, server: Endpoint | None, manner: Manner) -> list[Outcome]:
+async def _called(desk: Desk, rows: list[Row], request: CallRequest, deadline: float | None) -> None:
+    """Wait for what was called, unless nobody wants to."""
+    for row in rows:
+        if request.detach and row.handle.is_task:
+            row.outcome = left(row.handle, "", code=Code.DONE)
+            return
+        if row.handle.is_task:
+            desk.screen.say(f"{text.line(row.handle.tool)}  {text.line(row.handle.id)}")
+    await _wait(desk, rows, request.options, deadline)
+
+
+async def resume(desk: Desk, wanted: str | None, server: Endpoint | None, options: WaitOptions) -> list[Outcome]:
     """Wait for a task that was called before."""
-    _somebody_to_ask(desk, manner)
-    deadline = _deadline(manner)
-    place, task, begun = _sought(desk, wanted, server)
+    _somebody_to_ask(desk, options)
+    deadline = _deadline(options)
+    task = sought(desk, wanted, server)
+    rows, otherwise = list[Row](), _interrupted()
     with desk.stop.guard():
-        async with desk.connected(place, within=_left_until(deadline)) as (client, tasks):
-            handle = await _resumed(desk, client, tasks, task, _left_until(deadline))
-            if isinstance(handle, Outcome):
-                return [handle]
-            desk.screen.say(f"{text.line(handle.tool)}  {text.line(handle.id)}".strip())
-            return await _wait(desk, [Row(handle, begun)], manner, deadline)
-    return [_interrupted()]
+        async with desk.connected(task.server, within=_left_until(deadline)) as (client, tasks):
+            otherwise = _unsure(desk, "", task.id)
+            with desk.stop.guard():
+                handle = await tasks.resume(client, task.id, timeout=_left_until(deadline))
+                desk.screen.say(f"{text.line(handle.tool)}  {text.line(handle.id)}".strip())
+                rows.append(Row(handle, task.begun_at))
+            await _wait(desk, rows, options, deadline)
+    return _known(rows) or [otherwise]
 
 
-async def watch(desk: Desk, wanted: Sequence[str], manner: Manner) -> list[Outcome]:
+async def watch(desk: Desk, wanted: Sequence[str], options: WaitOptions) -> list[Outcome]:
     """Look on while tasks go on, of one server or several. Their questions are shown, and not asked."""
-    deadline = _deadline(manner)
-    records = _all(desk, wanted)
-    _one_token_for_one(desk, [endpoint.named(each.server) for each in records])
+    deadline = _deadline(options)
+    records = records_sought(desk, wanted)
+    check_tokens(desk, [endpoint.parse_name(each.server) for each in records])
+    rows: list[Row] = []
     with desk.stop.guard():
         async with AsyncExitStack() as stack:
             sessions: dict[str, tuple[Client, Tasks]] = {}
-            rows: list[Row] = []
             for record in records:
                 if record.server not in sessions:
-                    session = desk.connected(endpoint.named(record.server), within=_left_until(deadline))
+                    session = desk.connected(endpoint.parse_name(record.server), within=_left_until(deadline))
                     sessions[record.server] = await stack.enter_async_context(session)
                 client, tasks = sessions[record.server]
                 rows.append(Row(await tasks.resume(client, book.identity(record)), record.begun_at))
-            return await _wait(desk, rows, manner, deadline, may_cancel=False)
-    return [_interrupted()]
+            await _wait(desk, rows, options, deadline, may_cancel=False)
+    return _known(rows) or [_interrupted()]
 
 
 async def cancel(desk: Desk, wanted: Sequence[str], server: Endpoint | None) -> list[Outcome]:
-    """Ask tasks to stop."""
+    """Ask tasks to stop. Of each there is what came of it: one that can't be asked keeps nobody from asking others."""
+    tasks = [task_sought(desk, each, server) for each in dict.fromkeys(wanted)]
+    check_tokens(desk, [each.server for each in tasks])
     outcomes: list[Outcome] = []
-    for each in wanted:
-        place, task, _ = _sought(desk, each, server)
-        with desk.stop.guard():
-            async with desk.connected(place) as (client, tasks):
-                handle = await _task(tasks, client, desk, task)
-                await handle.cancel()
-                outcomes.append(left(handle, f"{handle.id} is asked to stop", code=Code.DONE))
-    return outcomes or [_interrupted()]
+    with desk.stop.guard():
+        for number, each in enumerate(tasks):
+            try:
+                await _cancel(desk, each, outcomes)
+            except Exception as error:  # noqa: BLE001 - boundary: a server, and whatever the SDK makes of it
+                if len(outcomes) == number:
+                    outcomes.append(outcome_of(error, id=each.id))
+    reached, missed = tasks[len(outcomes) : len(outcomes) + 1], tasks[len(outcomes) + 1 :]
+    return [
+        *outcomes,
+        *(_broken_off(desk, each.id, f"Interrupted while {each.id} was asked to stop") for each in reached),
+        *(_broken_off(desk, each.id, f"Interrupted before {each.id} was asked to stop") for each in missed),
+    ]
+
+
+async def _cancel(desk: Desk, task: Sought, outcomes: list[Outcome]) -> None:
+    """What came of it is known before the session is closed, which may be broken off too."""
+    async with desk.connected(task.server) as (client, tasks):
+        handle = await _handle(client, tasks, task)
+        await handle.cancel()
+        outcomes.append(left(handle, f"{handle.id} is asked to stop", code=Code.DONE))
 
 
 async def answer(
@@ -140,63 +165,80 @@ async def answer(
     server: Endpoint | None,
 ) -> list[Outcome]:
     """Answer what a task asks: by the words, by an action, or at the terminal."""
-    place, task, _ = _sought(desk, wanted, server)
+    task = task_sought(desk, wanted, server)
+    outcome = _interrupted()
     with desk.stop.guard():
-        async with desk.connected(place) as (client, tasks):
-            handle = await _task(tasks, client, desk, task)
+        async with desk.connected(task.server) as (client, tasks):
+            handle = await _handle(client, tasks, task)
             questions = (await handle.status()).questions
             if not questions:
-                raise Unfit(f"the task {handle.id} asks nothing")
+                return [Outcome(Code.FAILED, "refused", f"{handle.id} asks nothing", id=handle.id, tool=handle.tool)]
             responses = _said(questions, words, action, question)
             if not responses:
-                responses = await _at_the_terminal(desk, client, handle, questions)
-            try:
-                await handle.answer(responses)
-            except AnswerRefused as error:
-                return [Outcome(Code.FAILED, "refused", str(error), id=handle.id, tool=handle.tool)]
-            return [left(handle, f"{handle.id} has its answer", code=Code.DONE)]
-    return [_interrupted()]
+                responses = await _at_the_terminal(desk, client, handle, _asked(questions, question))
+            outcome = _broken_off(desk, handle.id, "Interrupted while it was answered")
+            outcome = await _answered(handle, responses)
+    return [outcome]
 
 
-async def tools(desk: Desk, server: Endpoint) -> list[Tool]:
-    """The tools of a server."""
+async def _answered(handle: TaskHandle, responses: Mapping[str, Any]) -> Outcome:
+    try:
+        taken = await handle.answer(responses)
+    except AnswerRefused as error:
+        return Outcome(Code.FAILED, "refused", str(error), id=handle.id, tool=handle.tool)
+    late = ", ".join(key for key in responses if key not in taken)
+    if late:
+        words = f"{handle.id} does not ask that any more, and has not taken it: {late}"
+        return Outcome(Code.FAILED, "refused", words, id=handle.id, tool=handle.tool)
+    return left(handle, f"{handle.id} has its answer", code=Code.DONE)
+
+
+async def tools(desk: Desk, server: Endpoint, found: list[Tool]) -> list[Outcome]:
+    """Put the tools of a server into `found`; nothing else comes of it, unless it is broken off."""
     with desk.stop.guard():
         async with desk.connected(server) as (client, _):
-            return await _tools(client)
-    return []
+            found += await _tools(client)
+        return []
+    return [_interrupted()]
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
 
 
 async def _wait(
-    desk: Desk, rows: list[Row], manner: Manner, deadline: float | None, *, may_cancel: bool = True
-) -> list[Outcome]:
-    """Wait, to the end or to a signal. `may_cancel`: whether a second Ctrl-C means the tasks, and not just the look."""
-    asks = desk.keyboard is not None and manner.questions in ("ask", None)
-    leaves = manner.questions == "leave"
+    desk: Desk, rows: list[Row], options: WaitOptions, deadline: float | None, *, may_cancel: bool = True
+) -> None:
+    """Wait, to the end or to a signal; the rows have what came of it.
+
+    `may_cancel`: whether a second Ctrl-C means the tasks, and not just the look.
+    """
+    asks = desk.keyboard is not None and options.questions in ("ask", None)
+    leaves = options.questions == "leave"
     with desk.stop.guard():
         seconds = _left_until(deadline)
         outcomes = await Waiting(desk.screen, rows, seconds=seconds, asks=asks, leaves=leaves).run()
         for outcome in outcomes:
             if outcome.code in {Code.RUNNING, Code.UNKNOWN} and outcome.status != "lost" and outcome.id:
                 desk.screen.say(f"Go on with: {desk.again(outcome.id)}")
-        return outcomes
-    outcomes = [row.outcome or left(row.handle, "") for row in rows]
+        return
     going_on = [row for row in rows if row.outcome is None]
     for row in going_on:
         desk.screen.say(f"Detached. The task goes on: {desk.again(row.handle.id)}")
     if may_cancel and going_on and desk.stop.by_hand and desk.keyboard is not None and await _pressed_again(desk):
-        return await _stopped(desk, rows)
-    return outcomes
+        await _stopped(desk, going_on)
 
 
-async def _stopped(desk: Desk, rows: list[Row]) -> list[Outcome]:
+def _known(rows: list[Row]) -> list[Outcome]:
+    """What came of each, also when everything was broken off: what has no end yet goes on."""
+    return [row.outcome or left(row.handle, "") for row in rows]
+
+
+async def _stopped(desk: Desk, rows: list[Row]) -> None:
     """The second Ctrl-C has come."""
     for row in rows:
         await row.handle.cancel()
         desk.screen.say(f"{text.line(row.handle.id)} is asked to stop.")
-    return await Waiting(desk.screen, rows, seconds=_STOPPED_WITHIN).run()
+    await Waiting(desk.screen, rows, seconds=_STOPPED_WITHIN).run()
 
 
 async def _pressed_again(desk: Desk) -> bool:
@@ -212,61 +254,22 @@ async def _pressed_again(desk: Desk) -> bool:
                     group.cancel_scope.cancel()
 
             group.start_soon(leave)
-            await desk.stop.another()
-            pressed = True
+            pressed = await desk.stop.another()
             group.cancel_scope.cancel()
     return pressed
 
 
-def _sought(desk: Desk, wanted: str | None, server: Endpoint | None) -> tuple[Endpoint, str, float]:
-    """The server, the id and the age of what is wanted. With a server that is named, the journal need not know it."""
-    records = desk.journal.records(None if server is None else server.name)
-    if wanted is None:
-        record = book.newest_open(records)
-        return endpoint.named(record.server), book.identity(record), record.begun_at
-    try:
-        record = book.find(records, wanted)
-    except Unfit:
-        if server is None:
-            raise
-        return server, wanted, time.time()
-    return endpoint.named(record.server), book.identity(record), record.begun_at
-
-
-def _all(desk: Desk, wanted: Sequence[str]) -> list[Record]:
-    records = desk.journal.records()
-    if wanted:
-        return [book.find(records, each) for each in dict.fromkeys(wanted)]
-    found = [each for each in records if each.status is None and each.task_id is not None]
-    if not found:
-        raise Unfit("the journal has no task that is open")
-    return found
-
-
-def _somebody_to_ask(desk: Desk, manner: Manner) -> None:
-    if manner.questions == "ask" and desk.keyboard is None:
+def _somebody_to_ask(desk: Desk, options: WaitOptions) -> None:
+    if options.questions == "ask" and desk.keyboard is None:
         raise Unfit("there is no terminal to ask at: say --questions wait, or leave")
 
 
-def _one_token_for_one(desk: Desk, servers: Sequence[Endpoint]) -> None:
-    """A token is for one server. Which one, nobody said; so there must be one only."""
-    origins = {each.origin for each in servers if isinstance(each, Page)}
-    if desk.access.token is not None and len(origins) > 1:
-        raise Unfit(f"one token must not go to several servers ({', '.join(sorted(origins))}): watch one at a time")
-
-
-async def _resumed(desk: Desk, client: Client, tasks: Tasks, id: str, seconds: float | None) -> TaskHandle | Outcome:
-    with desk.stop.guard():
-        return await tasks.resume(client, id, timeout=seconds)
-    return _unsure(desk, "", id)
-
-
-async def _task(tasks: Tasks, client: Client, desk: Desk, id: str) -> TaskHandle:
-    """A task that is known to be one: nothing is called here again."""
-    record = next((each for each in desk.journal.records() if each.key == id and each.task_id is None), None)
-    if record is not None:
-        raise Unfit(f"{id} is a call of which nobody knows whether it happened: {desk.again(id)}")
-    return await tasks.resume(client, id)
+async def _handle(client: Client, tasks: Tasks, task: Sought) -> TaskHandle:
+    handle = await tasks.resume(client, task.id)
+    if not task.is_known:
+        # A mistyped id must not stay on record as a task that goes on.
+        await handle.status()
+    return handle
 
 
 def _said(
@@ -281,6 +284,14 @@ def _said(
     return {key: ElicitResult(action="accept", content=content) for key, content in filled.items()}
 
 
+def _asked(questions: Mapping[str, Any], question: str | None) -> dict[str, Any]:
+    """The one that was named, or all."""
+    if question is None:
+        return dict(questions)
+    key = answering.action_for(questions, question)
+    return {key: questions[key]}
+
+
 async def _at_the_terminal(
     desk: Desk, client: Client, handle: TaskHandle, questions: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -289,7 +300,7 @@ async def _at_the_terminal(
         raise Misfits(["say what to answer:", *lines])
     responses: dict[str, Any] = {}
     for key, question in questions.items():
-        responses[key] = await asking.ask(client.session, handle.id, key, question)
+        responses[key] = await callbacks.ask(client.session, handle.id, key, question)
     return responses
 
 
@@ -326,8 +337,13 @@ def _interrupted() -> Outcome:
     return Outcome(Code.UNKNOWN, "unavailable", "Interrupted before anything was called")
 
 
-def _deadline(manner: Manner) -> float | None:
-    return None if manner.seconds is None else anyio.current_time() + manner.seconds
+def _broken_off(desk: Desk, id: str, words: str) -> Outcome:
+    """Something about a task, which goes on."""
+    return Outcome(Code.UNKNOWN, "unavailable", f"{words}: {desk.again(id)}", id=id)
+
+
+def _deadline(options: WaitOptions) -> float | None:
+    return None if options.seconds is None else anyio.current_time() + options.seconds
 
 
 def _left_until(deadline: float | None) -> float | None:

@@ -12,19 +12,19 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 from mcp_types import Tool
 
-from perdure.client import ClientError
-from perdure.domain.errors import InvalidDuration
-from perdure.domain.policy import milliseconds
+from perdure.client import ClientError, Journal
+from perdure.ops import text
+from perdure.ops.options import Duration
 
-from . import arguments, book, calls, desk, endpoint, listing, text
+from . import arguments, book, calls, desk, endpoint, listing
 from .answering import Action
-from .calls import Manner, Order
+from .calls import CallRequest, WaitOptions
 from .desk import Desk, Settings
 from .endpoint import Endpoint
 from .outcome import Outcome
 from .typed import Unfit
 
-__all__ = ["answer", "call", "cancel", "completion", "ls", "resume", "tools", "watch"]
+__all__ = ["answer", "call", "cancel", "completion", "forget", "ls", "resume", "tools", "watch"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
@@ -32,21 +32,11 @@ CODES: Final = """\b
 Exit codes:
   0  there is a result
   1  the tool reported an error, the task failed, or the call was refused
-  2  the command line is wrong, and nothing was sent
+  2  the command line is wrong, and nothing was called
   3  the task was cancelled
   4  the task goes on: detached, timed out, or waiting for an answer
   5  the server can't be reached or has lost the task, or nobody knows
      whether the call happened"""
-
-
-class _Duration(click.ParamType[float]):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return milliseconds(value) / 1000
-        except InvalidDuration:
-            self.fail(f"{value!r} is no duration: 30s, 10m, 2 hours", param, ctx)
 
 
 class _WithServer(click.Command):
@@ -120,9 +110,7 @@ def _waits(command: CommandT) -> CommandT:
         type=click.Choice(["ask", "wait", "leave"]),
         help="What to do when the task asks: ask here (on a terminal), wait for an answer from elsewhere, or leave.",
     )(command)
-    return click.option(
-        "--timeout", "seconds", type=_Duration(), metavar="DURATION", help="Wait this long at most: 30s, 10m, 2 hours."
-    )(command)
+    return click.option("--timeout", type=Duration(), help="Wait this long at most: 30s, 10m, 2 hours.")(command)
 
 
 def _server(command: CommandT) -> CommandT:
@@ -143,7 +131,7 @@ def call(
     file: str | None,
     detach: bool,
     key: str | None,
-    seconds: float | None,
+    timeout: int | None,
     questions: calls.Questions | None,
     **common: Any,
 ) -> None:
@@ -162,13 +150,19 @@ def call(
     tool = rest[0] if rest and not arguments.looks_like_one(rest[0]) else None
     with _usage():
         given = {} if file is None else arguments.from_file(file)
-    order = Order(
-        server, tool, rest[1:] if tool else rest, given, key=key, detach=detach, manner=Manner(seconds, questions)
+    request = CallRequest(
+        server,
+        tool,
+        rest[1:] if tool else rest,
+        given,
+        key=key,
+        detach=detach,
+        options=WaitOptions(_seconds(timeout), questions),
     )
     settings = Settings(**common)
 
     async def work(at: Desk) -> Sequence[Outcome]:
-        outcomes = await calls.call(at, order)
+        outcomes = await calls.call(at, request)
         if detach and not settings.as_json and outcomes[0].result is None and not outcomes[0].code:
             click.echo(outcomes[0].id)
         return outcomes
@@ -182,27 +176,29 @@ def call(
 @_waits
 @_common
 def resume(
-    wanted: str | None, server: str | None, seconds: float | None, questions: calls.Questions | None, **common: Any
+    wanted: str | None, server: str | None, timeout: int | None, questions: calls.Questions | None, **common: Any
 ) -> None:
     """Wait for the task ID, as `call` does; without ID for the newest that is open.
 
     ID may be the beginning of one. A call that was broken off in the middle goes by its key, and is made again only if
     the server knows it again.
     """
-    place, manner = _page(server), Manner(seconds, questions)
-    desk.run(Settings(**common), lambda at: calls.resume(at, wanted, place, manner))
+    place, options = _page(server), WaitOptions(_seconds(timeout), questions)
+    desk.run(Settings(**common), lambda at: calls.resume(at, wanted, place, options))
 
 
 @click.command(epilog=CODES, short_help="Look on while tasks go on.")
 @click.argument("wanted", metavar="[ID]...", nargs=-1, shell_complete=_ids)
-@click.option("--timeout", "seconds", type=_Duration(), metavar="DURATION", help="Look on this long at most.")
+@click.option("--timeout", type=Duration(), help="Look on this long at most.")
 @_common
-def watch(wanted: tuple[str, ...], seconds: float | None, **common: Any) -> None:
+def watch(wanted: tuple[str, ...], timeout: int | None, **common: Any) -> None:
     """Look on while the tasks ID go on, to their ends; without ID all that are open.
 
     What they ask is shown, and how to answer it. The exit code is that of the first that has another one than 0.
     """
-    desk.run(Settings(**common), lambda at: calls.watch(at, wanted, Manner(seconds, "wait")), several=True)
+    desk.run(
+        Settings(**common), lambda at: calls.watch(at, wanted, WaitOptions(_seconds(timeout), "wait")), several=True
+    )
 
 
 @click.command(short_help="Ask tasks to stop.")
@@ -251,21 +247,26 @@ def ls(as_json: bool, journal: str | None) -> None:
     `open` is what nobody has seen the end of, `calling` what another process is just calling, and `unsure` a call of
     which nobody knows whether it happened. What is over stays for a week.
     """
-    with _usage():
-        try:
-            opened = book.opened(journal)
-        except (ClientError, OSError) as error:
-            raise SystemExit(f"perdure: {error}") from None
-    try:
+    with _opened(journal) as opened:
         entries = [book.entry(each, opened, _shown, time.time()) for each in opened.records()]
-    finally:
-        opened.close()
     if as_json:
         click.echo(text.document(entries))
-    elif entries:
-        click.echo("\n".join(text.table(("ID", "TOOL", "STATUS", "AGE", "SERVER"), book.rows(entries))))
     else:
-        click.echo("No calls.")
+        head = ("ID", "TOOL", "STATUS", "AGE", "SERVER")
+        click.echo("\n".join(text.table(head, book.rows(entries), empty="No calls.")))
+
+
+@click.command(short_help="Strike calls off the list.")
+@click.argument("wanted", metavar="ID...", nargs=-1, required=True, shell_complete=_ids)
+@_JOURNAL
+def forget(wanted: tuple[str, ...], journal: str | None) -> None:
+    """Strike the calls ID off the list, as one that is `unsure` and is not to be made again.
+
+    Nothing is cancelled, and no server hears of it: a task goes on, and nobody comes back to it from here.
+    """
+    with _opened(journal) as opened:
+        for name in book.forget(opened, wanted):
+            click.echo(f"perdure: {text.line(name)} is forgotten", err=True)
 
 
 @click.command(cls=_WithServer, short_help="List the tools of a server.")
@@ -280,11 +281,7 @@ def tools(context: click.Context, words: tuple[str, ...], **common: Any) -> None
     settings = Settings(**common)
     found: list[Tool] = []
 
-    async def work(at: Desk) -> Sequence[Outcome]:
-        found.extend(await calls.tools(at, server))
-        return []
-
-    desk.run(settings, work, goes_on=True)
+    desk.run(settings, lambda at: calls.tools(at, server, found), goes_on=True)
     if settings.as_json:
         click.echo(text.document([each.model_dump(by_alias=True, mode="json", exclude_none=True) for each in found]))
     else:
@@ -319,6 +316,24 @@ def _usage() -> Generator[None]:
         raise click.UsageError(text.line(str(error))) from None
 
 
+@contextmanager
+def _opened(said: str | None) -> Generator[Journal]:
+    """The journal, for commands that need no server."""
+    with _usage():
+        try:
+            journal = book.opened(said)
+            try:
+                yield journal
+            finally:
+                journal.close()
+        except (ClientError, OSError) as error:
+            raise SystemExit(f"perdure: {error}") from None
+
+
+def _seconds(duration_ms: int | None) -> float | None:
+    return None if duration_ms is None else duration_ms / 1000
+
+
 def _where(context: click.Context, words: tuple[str, ...]) -> tuple[Endpoint, tuple[str, ...]]:
     """The server, and the words after it."""
     command: tuple[str, ...] = context.meta[_COMMAND]
@@ -326,11 +341,11 @@ def _where(context: click.Context, words: tuple[str, ...]) -> tuple[Endpoint, tu
     if command and url:
         raise click.UsageError("Say which server once: URL, or -- COMMAND.")
     if command:
-        return endpoint.Program(command, str(_folder())), words
+        return endpoint.StdioEndpoint(command, str(_folder())), words
     if url is None:
         raise click.UsageError("Say which server: URL first, or -- COMMAND last.")
     with _usage():
-        return endpoint.page(url), words[1:]
+        return endpoint.parse_url(url), words[1:]
 
 
 def _folder() -> str:
@@ -339,11 +354,11 @@ def _folder() -> str:
 
 def _page(url: str | None) -> Endpoint | None:
     with _usage():
-        return None if url is None else endpoint.page(url)
+        return None if url is None else endpoint.parse_url(url)
 
 
 def _shown(server: str) -> str:
     try:
-        return endpoint.named(server).shown
+        return endpoint.parse_name(server).shown
     except Unfit:
         return server

@@ -1,7 +1,7 @@
 """What every command of this room works with: the terminal, the journal, the token, signals; and how it ends.
 
 A command is a coroutine that comes to outcomes. Here is the one place where they are printed, on standard output the
-result and nothing else, and turned into the exit status.
+result and nothing else, and turned into the exit code.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from pydantic import ValidationError
 
 from perdure.client import ClientError, Journal, JournalUnusable, Tasks
 from perdure.client.link import alone
+from perdure.ops import text
 
-from . import book, endpoint, forms, text
+from . import book, endpoint, forms
 from .arguments import Misfits
-from .endpoint import Access, Endpoint, Page
+from .endpoint import Access, Endpoint, HttpEndpoint
 from .outcome import Code, Outcome, of_error, spoken, worst
 from .screen import Keyboard, Screen
 from .stopping import Stop, listening
 from .typed import Unfit
 
-__all__ = ["Desk", "Settings", "Unreachable", "run", "unforeseen"]
+__all__ = ["Desk", "Settings", "Unreachable", "outcome_of", "run", "unforeseen"]
 
 _CONNECT: Final = 60.0
 """Seconds to connect within, of a command that sets no other bound. A server that is started may have much to load."""
@@ -61,18 +62,20 @@ class Unreachable(Exception):
 
 
 class Desk:
-    """See the module. `keyboard`: None where nobody can be asked.
+    """See the module. `keyboard`: None where nobody can be asked. `stop`: where signals are counted.
 
     `server_said`: the last lines on the standard error of a server that was started here and is over.
     """
 
-    def __init__(self, settings: Settings, journal: Journal, access: Access) -> None:
+    def __init__(
+        self, settings: Settings, journal: Journal, access: Access, screen: Screen, keyboard: Keyboard | None
+    ) -> None:
         self.settings = settings
         self.journal = journal
         self.access = access
         self.stop = Stop()
-        self.screen = _screen(no_color=settings.no_color)
-        self.keyboard = Keyboard(sys.stdin.fileno()) if _is_terminal(sys.stdin) and _is_terminal(sys.stderr) else None
+        self.screen = screen
+        self.keyboard = keyboard
         self.server_said: Sequence[str] = ()
         self._forms = anyio.Lock()
 
@@ -89,7 +92,8 @@ class Desk:
         limit = _CONNECT if within is None else within
         try:
             with anyio.fail_after(limit) as scope:
-                async with endpoint.connected(server, self.journal, self.access, self.ask, log) as both:
+                opening = endpoint.connected(server, self.journal, self.access, self.ask, log)
+                async with log.kept(), opening as both:
                     is_connected, scope.deadline = True, float("inf")
                     yield both
         except Exception as error:  # noqa: BLE001 - boundary: whatever the SDK makes of a server
@@ -154,7 +158,7 @@ def _done(settings: Settings, work: Callable[[Desk], Awaitable[Sequence[Outcome]
 async def _worked(
     settings: Settings, journal: Journal, access: Access, work: Callable[[Desk], Awaitable[Sequence[Outcome]]]
 ) -> Sequence[Outcome]:
-    desk = Desk(settings, journal, access)
+    desk = Desk(settings, journal, access, _screen(no_color=settings.no_color), _keyboard())
     async with listening(desk.stop):
         outcomes = await work(desk)
     return [_explained(each, desk.server_said) for each in outcomes]
@@ -167,18 +171,25 @@ def _explained(outcome: Outcome, server_said: Sequence[str]) -> Outcome:
     return replace(outcome, words="\n".join([outcome.words, *server_said]))
 
 
+def outcome_of(error: BaseException, *, id: str | None = None) -> Outcome:
+    """What an error comes to that a command ends with, or a part of it, which is about the task `id`."""
+    if isinstance(error, Unreachable):
+        return Outcome(Code.UNKNOWN, "unavailable", "\n".join([str(error), *error.lines]), id=id)
+    if isinstance(error, Unfit):
+        return Outcome(Code.UNKNOWN, "unavailable", str(error), id=id)
+    if isinstance(error, ValidationError):
+        return Outcome(Code.UNKNOWN, "unavailable", "The server's answer is not what the protocol has", id=id)
+    if isinstance(error, TimeoutError) and not isinstance(error, ClientError):
+        return Outcome(Code.UNKNOWN, "unavailable", "The server did not answer in time", id=id)
+    return of_error(error, id=id, tool="") or unforeseen(error)
+
+
 def _of(error: BaseException) -> Outcome:
     if isinstance(error, Misfits):
         raise click.UsageError("\n".join(map(text.line, error.lines))) from None
     if isinstance(error, Unfit):
         raise click.UsageError(text.line(str(error))) from None
-    if isinstance(error, Unreachable):
-        return Outcome(Code.UNKNOWN, "unavailable", "\n".join([str(error), *error.lines]))
-    if isinstance(error, ValidationError):
-        return Outcome(Code.UNKNOWN, "unavailable", "The server's answer is not what the protocol has")
-    if isinstance(error, TimeoutError) and not isinstance(error, ClientError):
-        return Outcome(Code.UNKNOWN, "unavailable", "The server did not answer in time")
-    return of_error(error, id=None, tool="") or unforeseen(error)
+    return outcome_of(error)
 
 
 def unforeseen(error: BaseException) -> Outcome:
@@ -188,7 +199,9 @@ def unforeseen(error: BaseException) -> Outcome:
 
 
 def _unreachable(server: Endpoint, error: BaseException, log: endpoint.ServerLog) -> BaseException:
-    if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError) and not isinstance(server, Page):
+    if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError) and not isinstance(
+        server, HttpEndpoint
+    ):
         return Unfit(f"{server.shown} can't be started: {error.strerror}")
     why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return Unreachable(f"{server.shown}: no connection: {why}", log.closed())
@@ -216,6 +229,10 @@ def _screen(*, no_color: bool) -> Screen:
     live = _is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
     # https://no-color.org: any text in it, whatever it says.
     return Screen(sys.stderr, live=live, colour=live and not no_color and not os.environ.get("NO_COLOR"))
+
+
+def _keyboard() -> Keyboard | None:
+    return Keyboard(sys.stdin.fileno()) if _is_terminal(sys.stdin) and _is_terminal(sys.stderr) else None
 
 
 def _is_terminal(stream: Any) -> bool:

@@ -11,34 +11,48 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, TextIO
 from urllib.parse import urlsplit
 
+import anyio
 from mcp.client import Client
 from mcp.client.session import ElicitationFnT
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from perdure.client import HTTP, Journal, Tasks
+from perdure.ops import text
 
-from . import text
 from .typed import Unfit
 
-__all__ = ["TOKEN", "TOKEN_FILE", "Access", "Endpoint", "Page", "Program", "ServerLog", "connected", "named", "page"]
+__all__ = [
+    "TOKEN",
+    "TOKEN_FILE",
+    "Access",
+    "Endpoint",
+    "HttpEndpoint",
+    "ServerLog",
+    "StdioEndpoint",
+    "connected",
+    "parse_name",
+    "parse_url",
+]
 
 TOKEN: Final = "PERDURE_TOKEN"  # noqa: S105 - a name
 TOKEN_FILE: Final = "PERDURE_TOKEN_FILE"  # noqa: S105 - a name
 _STDIO: Final = "stdio:"
 _LAST_LINES: Final = 20
+_LAST_BYTES: Final = 8_192
+_PIPE: Final = 65_536
+"""What a pipe holds on Linux; macOS has it, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HttpEndpoint:
     """A server over HTTP."""
 
     url: str
@@ -61,7 +75,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StdioEndpoint:
     """A server that is started, and spoken to over its standard input and output."""
 
     command: tuple[str, ...]
@@ -78,7 +92,7 @@ class Program:
         return f"{shlex.join(self.command)} (in {self.folder})"
 
 
-Endpoint = Page | Program
+Endpoint = HttpEndpoint | StdioEndpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +119,7 @@ class Access:
         except UnicodeDecodeError:
             raise Unfit(f"{name} holds no token: it is not ASCII") from None
 
-    def headers(self, server: Page) -> dict[str, str]:
+    def headers(self, server: HttpEndpoint) -> dict[str, str]:
         """What goes along with each request.
 
         Raises:
@@ -138,7 +152,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def page(url: str) -> Page:
+def parse_url(url: str) -> HttpEndpoint:
     """The server at a URL.
 
     Raises:
@@ -154,39 +168,66 @@ def page(url: str) -> Page:
         raise Unfit(f"That is no URL of a server, which is that of a web page, http or https: {text.line(url)}")
     if parts.username is not None or parts.password is not None:
         raise Unfit(f"a URL is there for all to see: put the secret into {TOKEN} or a token file")
-    return Page(url)
+    return HttpEndpoint(url)
 
 
-def named(name: str) -> Endpoint:
+def parse_name(name: str) -> Endpoint:
     """The server that the journal calls so.
 
     Raises:
         Unfit: it is of another program's making.
     """
     if not name.startswith(_STDIO):
-        return page(name)
+        return parse_url(name)
     try:
         folder, *command = shlex.split(name.removeprefix(_STDIO))
     except ValueError:
         folder, command = "", []
     if not command or not folder.startswith("/"):
         raise Unfit(f"the journal's server {text.line(name)} can't be started from here")
-    return Program(tuple(command), folder)
+    return StdioEndpoint(tuple(command), folder)
 
 
 class ServerLog:
-    """What a server that was started writes to its standard error. It is nobody's to paint a terminal with."""
+    """The end of what a server that was started writes to its standard error. It is nobody's to paint a terminal with.
+
+    `file` is where it writes: a pipe, which is read as long as the session lasts, so that a server that talks for days
+    fills no disk.
+    """
 
     def __init__(self) -> None:
-        self.file: TextIO = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - kept open
+        self._reads, writes = os.pipe()
+        os.set_blocking(self._reads, False)
+        self.file: TextIO = os.fdopen(writes, "w", encoding="utf-8")
+        self._end = b""
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncGenerator[None]:
+        """A block in which it is read."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._keep)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
+
+    async def _keep(self) -> None:
+        while True:
+            await anyio.wait_readable(self._reads)
+            self._take()
+
+    def _take(self) -> None:
+        with suppress(BlockingIOError):
+            self._end = (self._end + os.read(self._reads, _PIPE))[-_LAST_BYTES:]
 
     def closed(self) -> tuple[str, ...]:
         """The end of it, fit to be shown. It is gone then; a second time there is nothing."""
         if self.file.closed:
             return ()
-        with self.file:
-            self.file.seek(0)
-            return tuple(text.line(each) for each in self.file.readlines()[-_LAST_LINES:])
+        self._take()
+        self.file.close()
+        os.close(self._reads)
+        return tuple(map(text.line, self._end.decode("utf-8", "replace").splitlines()[-_LAST_LINES:]))
 
 
 @asynccontextmanager
@@ -200,7 +241,7 @@ async def connected(
         Exception: whatever the SDK makes of a server that can't be reached.
     """
     tasks = Tasks(journal, server=server.name)
-    if isinstance(server, Page):
+    if isinstance(server, HttpEndpoint):
         _spare_the_proxy(server)
         transport = HTTP(server.url, headers=access.headers(server))
     else:
@@ -209,7 +250,7 @@ async def connected(
         yield client, tasks
 
 
-def _spare_the_proxy(server: Page) -> None:
+def _spare_the_proxy(server: HttpEndpoint) -> None:
     """What stays on this machine goes through no proxy, which would see the token, and has another machine in mind."""
     host = urlsplit(server.url).hostname or ""
     if _is_loopback(host):
@@ -217,7 +258,7 @@ def _spare_the_proxy(server: Page) -> None:
         os.environ["no_proxy"] = f"{spared},{host}" if spared else host
 
 
-def _parameters(server: Program) -> StdioServerParameters:
+def _parameters(server: StdioEndpoint) -> StdioServerParameters:
     """The command sees what a command that is typed sees, but for tokens, which are for servers over HTTP."""
     command, *arguments = server.command
     environment = {name: value for name, value in os.environ.items() if name not in {TOKEN, TOKEN_FILE}}

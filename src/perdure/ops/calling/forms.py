@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import anyio
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
-from . import text
+from perdure.ops import text
+
 from .fields import NOTHING, Field, fields, misfits
 from .screen import Keyboard, Screen
 from .typed import Unfit

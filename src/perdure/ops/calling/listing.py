@@ -7,7 +7,9 @@ from typing import Any, cast
 
 from mcp_types import Tool
 
-from . import text, typed
+from perdure.ops import text
+
+from . import typed
 from .typed import Schema
 
 __all__ = ["told"]

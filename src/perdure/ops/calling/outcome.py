@@ -35,9 +35,7 @@ from perdure.client import (
     TaskTimedOut,
     Unsure,
 )
-
-from . import text
-from .typed import Unfit
+from perdure.ops import text
 
 __all__ = ["Code", "Outcome", "of_error", "of_result", "spoken", "worst"]
 
@@ -48,9 +46,9 @@ class Code(enum.IntEnum):
     DONE = 0
     """There is a result, or what was asked for was done."""
     FAILED = 1
-    """The tool reported an error, its task failed, or the server refused the call."""
+    """The tool reported an error, its task failed, the server refused the call, or an answer was not taken."""
     USAGE = 2
-    """The command line is wrong; nothing was sent."""
+    """The command line is wrong; no tool was called, and nothing asked of a task."""
     CANCELLED = 3
     """The task was cancelled."""
     RUNNING = 4
@@ -113,7 +111,8 @@ def of_error(error: BaseException, *, id: str | None, tool: str) -> Outcome | No
         case TaskExpired() | TaskLost():
             return made(Code.UNKNOWN, "lost")
         case Unsure(record=record):
-            return Outcome(Code.UNKNOWN, "unsure", str(error), id=record.key, is_task=False, tool=tool)
+            words = f"{error}: see `perdure forget`, once you know"
+            return Outcome(Code.UNKNOWN, "unsure", words, id=record.key, is_task=False, tool=tool)
         case InputDeclined(error=said):
             return Outcome(Code.FAILED, "refused", said.message, tool=tool)
         case ClientError():
@@ -152,4 +151,4 @@ def _spoken(content: ContentBlock) -> str:
         case EmbeddedResource(resource=BlobResourceContents(uri=uri)):
             return f"[{text.line(str(uri))}; --json has it]"
         case _:
-            raise Unfit(f"unknown content: {type(content).__name__}")
+            return f"[{type(content).__name__}; --json has it]"

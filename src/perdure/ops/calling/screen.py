@@ -18,7 +18,7 @@ from typing import Final, Literal, TextIO
 import anyio
 import click
 
-from . import text
+from perdure.ops import text
 
 __all__ = ["Keyboard", "Screen", "Style"]
 

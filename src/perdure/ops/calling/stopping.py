@@ -16,6 +16,7 @@ import anyio
 
 __all__ = ["Stop", "listening"]
 
+_AGAIN: Final = 2
 _ALL_ENDS: Final = 3
 
 
@@ -61,9 +62,11 @@ class Stop:
         """A block that a signal ends: what comes after it is said then."""
         return Guard(self._scopes)
 
-    async def another(self) -> None:
-        """Wait for the next signal."""
-        await self._news.wait()
+    async def another(self) -> bool:
+        """Wait for the second signal, which may have come already; whether it was Ctrl-C."""
+        if self.count < _AGAIN:
+            await self._news.wait()
+        return self.by_hand
 
 
 @asynccontextmanager

@@ -17,8 +17,9 @@ import anyio
 from perdure.client import AnswerRefused, Snapshot, TaskError, TaskHandle
 from perdure.client.link import alone
 from perdure.client.snapshot import TERMINAL
+from perdure.ops import text
 
-from . import answering, text
+from . import answering
 from .outcome import Code, Outcome, of_error, of_result
 from .screen import Screen, Style
 
@@ -52,7 +53,7 @@ class Row:
 
 
 class Waiting:
-    """Waits for the tasks in `rows`, within `seconds`.
+    """Waits for the tasks in `rows`, within `seconds` from now, whatever is asked and answered meanwhile.
 
     `asks`: whether questions are put by the client's callback. `leaves`: whether a question that is not ends the wait.
     """
@@ -69,7 +70,7 @@ class Waiting:
     ) -> None:
         self._screen = screen
         self._rows = rows
-        self._seconds = seconds
+        self._deadline = None if seconds is None else anyio.current_time() + seconds
         self._asks = asks
         self._leaves = leaves
         self._now = now
@@ -107,7 +108,7 @@ class Waiting:
         handle = row.handle
         while True:
             try:
-                result = await handle.result(self._seconds, ask=self._asks)
+                result = await handle.result(self._left(), ask=self._asks)
             except AnswerRefused as refused:
                 # What the person said did not please the server, which is asked again what it wants.
                 self._screen.say(text.line(str(refused)), "bad")
@@ -120,6 +121,9 @@ class Waiting:
                 return outcome
             else:
                 return of_result(result, id=handle.id, tool=handle.tool, is_task=handle.is_task)
+
+    def _left(self) -> float | None:
+        return None if self._deadline is None else max(0.0, self._deadline - anyio.current_time())
 
     async def _look(self, row: Row, scope: anyio.CancelScope) -> None:
         try:

@@ -7,21 +7,25 @@ understood. It asks before it touches tasks that were not named one by one, unle
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from perdure.domain.model import Status
 from perdure.domain.operating import Which
-from perdure.ops import options
+from perdure.ops import options, text
 
 from . import acting, filters, looking, words
 from .plain import Plain
-from .tables import printable
 
-__all__ = ["show", "tasks"]
+__all__ = ["echo", "tasks"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
+
+_ATTEMPTS: Final = 10
+_ENDED_ITSELF: Final = (Status.COMPLETED, Status.FAILED)
 
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 _contents = click.option(
@@ -35,12 +39,12 @@ def _on_a_store(command: CommandT) -> CommandT:
     return options.named_store(as_json(command))
 
 
-def show(found: Plain, say: Callable[[Plain], Iterable[str]] | None) -> None:
+def echo(found: Plain, say: Callable[[Plain], Iterable[str]] | None) -> None:
     """Print what was found: in words, or as JSON if `say` is None. Nothing that a terminal would obey gets there."""
     if say is None:
         click.echo(json.dumps(found, indent=2))
     else:
-        click.echo("\n".join(map(printable, say(found))))
+        click.echo("\n".join(map(text.cleaned, say(found))))
 
 
 @click.group()
@@ -60,7 +64,7 @@ def tasks() -> None:
 @_on_a_store
 def list_(store: str, as_json: bool, limit: int, **given: Any) -> None:
     """List tasks, the newest first, without their contents."""
-    show(looking.listing(store, filters.which(**given), limit), None if as_json else words.say_list)
+    echo(looking.listing(store, filters.which(**given), limit), None if as_json else words.say_list)
 
 
 @tasks.command("show")
@@ -70,14 +74,14 @@ def list_(store: str, as_json: bool, limit: int, **given: Any) -> None:
 def show_one(task_id: str, store: str, as_json: bool, with_contents: bool) -> None:
     """Show how far one task is: its run, its steps, its questions, what happened to it."""
     found = looking.show(store, task_id, with_contents=with_contents)
-    show(found, None if as_json else words.say_inspection)
+    echo(found, None if as_json else words.say_inspection)
 
 
 @tasks.command()
 @_on_a_store
 def stats(store: str, as_json: bool) -> None:
     """Count the tasks of each tool by status, and what waits there. Looks at all of them."""
-    show(looking.stats(store), None if as_json else words.say_stats)
+    echo(looking.stats(store), None if as_json else words.say_stats)
 
 
 @tasks.command()
@@ -117,27 +121,34 @@ def cancel(
         which = _meant(given, filters.UNFINISHED)
         _agreed(store, which, "Ask {} to stop?", yes=yes)
         done = acting.cancel_all(store, which)
-    show({"tasks": done}, None if as_json else words.say_cancelled)
-    if any(each["outcome"] in ("refused", "over") for each in done):
+    echo({"tasks": done}, None if as_json else words.say_cancelled)
+    if any(each["outcome"] == "refused" or each["status"] in _ENDED_ITSELF for each in done):
         context.exit(1)
 
 
 @tasks.command()
 @click.argument("task_id", metavar="TASK_ID")
+@click.option("--anew", is_flag=True, help="Order what is over once more, as another task.")
 @click.option(
-    "--max-attempts", type=click.IntRange(1), default=10, show_default=True, help="Deaths of workers until it fails."
+    "--max-attempts", type=click.IntRange(1), help="With --anew: deaths of workers until it fails. 10 without it."
 )
-@click.option("--timeout", callback=filters.span, metavar="SPAN", help="Bound of each run. None by default.")
+@click.option("--timeout", type=options.Duration(), help="With --anew: bound of each run. None without.")
 @_on_a_store
-def retry(task_id: str, store: str, as_json: bool, max_attempts: int, timeout: int | None) -> None:
-    """Do not wait any longer: make a run due that waits for a time, or order anew what is over.
+def retry(task_id: str, store: str, as_json: bool, anew: bool, max_attempts: int | None, timeout: int | None) -> None:
+    """Do not wait any longer: make a run due that waits for a time; or with --anew, order anew what is over.
 
     What is over stays over: the new task has an id of its own, the same owner, tool, arguments and ttl, and the
-    MAX-ATTEMPTS and TIMEOUT that are given here, since the old one's are not kept. It needs the keys of a store that is
-    sealed.
+    MAX-ATTEMPTS and TIMEOUT that are given here, since the old one's are not kept. A task is ordered anew once; after
+    that you are told which the new one is. It needs the keys of a store that is sealed.
     """
-    done = acting.retry(store, task_id, max_attempts=max_attempts, timeout_ms=timeout)
-    show(done, None if as_json else words.say_retried)
+    if anew:
+        attempts = _ATTEMPTS if max_attempts is None else max_attempts
+        done = acting.order_anew(store, task_id, max_attempts=attempts, timeout_ms=timeout)
+    elif max_attempts is None and timeout is None:
+        done = acting.hurry(store, task_id)
+    else:
+        raise click.UsageError("--max-attempts and --timeout are for a new task: say --anew.")
+    echo(done, None if as_json else words.say_retried)
 
 
 @tasks.command()
@@ -145,8 +156,7 @@ def retry(task_id: str, store: str, as_json: bool, max_attempts: int, timeout: i
 @click.option("--dry-run", is_flag=True, help="Change nothing; say how many there are.")
 @click.option(
     "--tombstone",
-    callback=filters.span,
-    metavar="SPAN",
+    type=options.Duration(),
     default="1d",
     show_default=True,
     help="How long their owners hear that they expired, rather than that there is no such task.",
@@ -157,11 +167,11 @@ def purge(store: str, as_json: bool, dry_run: bool, tombstone: int, yes: bool, *
     """Delete tasks that are over, whatever their ttl. Their results are gone for their clients too."""
     which = _meant(given, filters.FINISHED)
     if dry_run:
-        show({"purged": 0, "would_purge": acting.count(store, which)}, None if as_json else words.say_purged)
+        echo({"purged": 0, "would_purge": acting.count(store, which)}, None if as_json else words.say_purged)
         return
     _agreed(store, which, "Delete {} for good?", yes=yes)
     purged = acting.purge(store, which, tombstone)
-    show({"purged": purged}, None if as_json else words.say_purged)
+    echo({"purged": purged}, None if as_json else words.say_purged)
 
 
 def _nothing_else(given: dict[str, Any]) -> None:
@@ -182,6 +192,16 @@ def _meant(given: dict[str, Any], among: filters.Statuses) -> Which:
 
 
 def _agreed(store: str, which: Which, question: str, *, yes: bool) -> None:
-    if not yes:
-        count = acting.count(store, which)
-        click.confirm(question.format(f"{count} task{'' if count == 1 else 's'}"), abort=True, err=True)
+    """Go on only if somebody agrees. The end of the input is nobody's answer: there is no terminal, most likely."""
+    if yes:
+        return
+    count = acting.count(store, which)
+    counted = f"{count} task{'' if count == 1 else 's'}"
+    click.echo(f"{question.format(counted)} [y/N]: ", nl=False, err=True)
+    answer = sys.stdin.readline() if sys.stdin else ""
+    if not answer:
+        click.echo(err=True)
+        raise click.UsageError("Nobody is here to agree, so nothing was done. Say --yes.")
+    if answer.strip().lower() not in ("y", "yes"):
+        click.echo("perdure: nothing was done", err=True)
+        raise click.exceptions.Exit(1)

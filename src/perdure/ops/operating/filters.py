@@ -7,12 +7,12 @@ from typing import Final, TypeVar
 
 import click
 
-from perdure.domain.errors import InvalidDuration
 from perdure.domain.model import Status
-from perdure.domain.operating import Which
-from perdure.domain.policy import milliseconds
+from perdure.ops.options import Duration
 
-__all__ = ["FINISHED", "UNFINISHED", "Statuses", "filtered", "span", "which"]
+from .access import Meant
+
+__all__ = ["FINISHED", "UNFINISHED", "Statuses", "filtered", "which"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
@@ -20,23 +20,14 @@ Statuses = frozenset[Status]
 UNFINISHED: Final[Statuses] = frozenset(status for status in Status if not status.terminal)
 FINISHED: Final[Statuses] = frozenset(Status) - UNFINISHED
 
+_CALL: Final = "tools/call:"
+"""How tools are called where they are listed, beside what else could become a task."""
+
 _GROUPS: Final[dict[str, Statuses]] = {
     "unfinished": UNFINISHED,
     "finished": FINISHED,
     **{status.value: frozenset({status}) for status in Status},
 }
-
-
-def span(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """What an option says as a span of time, in milliseconds.
-
-    Raises:
-        BadParameter: it is none.
-    """
-    try:
-        return None if value is None else milliseconds(value, what="span")
-    except InvalidDuration as error:
-        raise click.BadParameter(str(error), context, option) from None
 
 
 def filtered(command: CommandT) -> CommandT:
@@ -49,15 +40,16 @@ def filtered(command: CommandT) -> CommandT:
             type=click.Choice([*_GROUPS]),
             help="In this status; may be given again.",
         ),
-        click.option("--tool", metavar="NAME", help="Of this tool, whatever its version."),
+        click.option(
+            "--tool", metavar="NAME", help="Of this tool, whatever its version; of one version, as lists print it."
+        ),
         click.option("--tenant", metavar="NAME", help="Of this tenant."),
         click.option("--principal", metavar="NAME", help="Of this principal."),
-        click.option("--older", callback=span, metavar="SPAN", help="Created at least so long ago: 90s, 15m, 2h, 7d."),
-        click.option("--newer", callback=span, metavar="SPAN", help="Created less long ago than that."),
+        click.option("--older", type=Duration(), help="Created at least so long ago: 90s, 15m, 2h, 7d."),
+        click.option("--newer", type=Duration(), help="Created less long ago than that."),
         click.option(
             "--unchanged",
-            callback=span,
-            metavar="SPAN",
+            type=Duration(),
             help="Its client has seen no change for so long; if it is over, for so long.",
         ),
     ]
@@ -76,7 +68,7 @@ def which(
     unchanged: int | None,
     *,
     among: Statuses = frozenset(Status),
-) -> Which:
+) -> Meant:
     """Which tasks the options mean, of those whose status is `among` these.
 
     Raises:
@@ -85,4 +77,6 @@ def which(
     named = frozenset(status for each in statuses for status in _GROUPS[each]) or among
     if not named <= among:
         raise click.UsageError(f"--status: this is for {' and '.join(sorted(among))} tasks only.")
-    return Which(named, tool, tenant, principal, older, newer, unchanged)
+    handler = tool if tool is not None and tool.startswith(_CALL) else None
+    name = tool if handler is None else None
+    return Meant(named, name, tenant, principal, older, newer, unchanged, handler)

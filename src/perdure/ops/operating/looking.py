@@ -11,8 +11,8 @@ from perdure.engine import unclaimed
 from perdure.ops import stores
 from perdure.store.base import Store
 
-from . import plain, tables
-from .access import ask, named, walk
+from . import plain, times
+from .access import about, resolve_id, walk, with_store
 from .contents import contents
 from .plain import Plain, Sessions
 
@@ -34,11 +34,11 @@ def status(store: str | Store) -> Plain:
         return {
             "store": stores.described(store),
             "workers": [plain.worker(session, lapsed) for session, lapsed in sessions],
-            "handlers": [plain.load(load) for load in loads],
+            "tools": [plain.load(load) for load in loads],
             "unclaimable": [load.handler for load in unclaimed.unclaimable(loads, sessions)],
         }
 
-    return ask(store, look)
+    return with_store(store, look)
 
 
 def listing(store: str, which: Which, limit: int) -> Plain:
@@ -52,21 +52,23 @@ def listing(store: str, which: Which, limit: int) -> Plain:
                 break
         return {"tasks": [plain.listed(each) for each in found[:limit]], "more": len(found) > limit}
 
-    return ask(store, look)
+    return with_store(store, look)
 
 
 def show(store: str, text: str, *, with_contents: bool) -> Plain:
     """One task, by its id or how that begins."""
 
     async def look(opened: Store) -> Plain:
-        return await _shown(opened, await named(opened, text), await opened.sessions(), with_contents=with_contents)
+        sessions = await opened.sessions()
+        with about(text):
+            return await _shown(opened, await resolve_id(opened, text), sessions, with_contents=with_contents)
 
-    return ask(store, look, contents=with_contents)
+    return with_store(store, look, contents=with_contents)
 
 
 async def _shown(store: Store, task_id: str, sessions: Sessions, *, with_contents: bool) -> Plain:
     found = await store.inspect(task_id)
-    shown = plain.inspection(found, sessions, tables.now())
+    shown = plain.inspection(found, sessions, times.now())
     return {**shown, "contents": contents(found)} if with_contents else shown
 
 
@@ -75,9 +77,9 @@ def stats(store: str) -> Plain:
 
     async def look(opened: Store) -> Plain:
         counts = [count async for part in _tallied(opened) for count in part]
-        return {"store": stores.described(store), "handlers": plain.stats(counts, await opened.loads())}
+        return {"store": stores.described(store), "tools": plain.stats(counts, await opened.loads())}
 
-    return ask(store, look)
+    return with_store(store, look)
 
 
 async def _tallied(store: Store) -> AsyncIterator[Iterable[Count]]:
@@ -109,4 +111,4 @@ def export(store: str, which: Which, say: Callable[[Plain], None], *, with_conte
                     say({**plain.listed(each), "unreadable": str(error)})
         return unreadable
 
-    return ask(store, look, contents=with_contents)
+    return with_store(store, look, contents=with_contents)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
-from perdure.domain import policy
+from perdure.domain import policy, verdicts
 from perdure.domain.journal import Entry, Verb, in_order
 from perdure.domain.lifecycle import INTERNAL_ERROR
 from perdure.domain.model import Failure, InputRequest, InputState, Owner, Session, Status, Task
@@ -22,21 +21,6 @@ Plain = dict[str, Any]
 Sessions = Sequence[tuple[Session, bool]]
 """As `Store.sessions` gives them: each with whether its lease has lapsed."""
 
-_OURS: Final = re.compile(
-    r"Internal error"
-    r"|The task expired: its ttl ran out before it finished"
-    r"|The worker that ran the task died or went silent \d+ times; giving up"
-    r"|The tool's code does not agree with the task's journal: at place .+"
-    r"|The input key .+ was already used by this task for a different question\..+"
-    r"|The journal of a task has at most \d+ entries \(entries\), and this one is full"
-    r"|The value can't be stored as JSON: \w+"
-    r"|The tool came to .+ in an asyncio task of its own\..+"
-    r"|The step .+ uses \w+: a step is replayed as a whole, so no durable verb can be in it",
-    re.DOTALL,
-)
-"""What Perdure itself says of a task that it fails. A tool may fail one with the same code, so the code does not tell.
-What these name besides is names of the tool's code, which its journal shows as well."""
-
 
 def worker(session: Session, lapsed: bool) -> Plain:
     return {
@@ -45,14 +29,14 @@ def worker(session: Session, lapsed: bool) -> Plain:
         "pid": session.info.get("pid"),
         "state": "gone" if lease.gone(session.info) else "lapsed" if lapsed else "alive",
         "lease_until": session.expires_at,
-        "handlers": sorted(unclaimed.handlers_of(session)),
+        "tools": sorted(unclaimed.handlers_of(session)),
         "sealing": sealers.sealing_of(session),
     }
 
 
 def load(each: Load) -> Plain:
     return {
-        "handler": each.handler,
+        "tool": each.handler,
         "ready": each.ready,
         "held": each.held,
         "waiting": each.waiting,
@@ -64,7 +48,7 @@ def listed(each: Listed) -> Plain:
     """A task in a list."""
     return {
         "task": each.id,
-        "handler": each.handler,
+        "tool": each.handler,
         "owner": _owner(each.owner),
         "status": each.status.value,
         "created_at": each.created_at,
@@ -103,7 +87,7 @@ def inspection(found: Inspection, sessions: Sessions, now: int) -> Plain:
     questions = [_question(each, task) for each in journal.questions.values()]
     return {
         "task": task.id,
-        "handler": found.operation.handler,
+        "tool": found.operation.handler,
         "owner": _owner(task.owner),
         "status": task.status.value,
         "tool_error": None if task.result == {} else task.result is not None and task.result.get("isError") is True,
@@ -123,7 +107,7 @@ def _error(error: Failure) -> Plain:
     """Why a task failed: in words only if they are ours, since what a tool says is between it and its client."""
     if error.code == SEALED:
         return {"code": None, "message": None}
-    ours = error.code == INTERNAL_ERROR and error.data is None and _OURS.fullmatch(error.message)
+    ours = error.code == INTERNAL_ERROR and error.data is None and verdicts.is_ours(error.message)
     return {"code": error.code, "message": error.message if ours else None}
 
 
@@ -175,7 +159,7 @@ def _run(run: RunState, sessions: Sessions) -> Plain:
     return {
         **standing,
         "process": None if holder is None else {key: holder[key] for key in ("host", "pid", "state")},
-        "unclaimable": standing["state"] == "ready" and not any(run.handler in each["handlers"] for each in live),
+        "unclaimable": standing["state"] == "ready" and not any(run.handler in each["tools"] for each in live),
     }
 
 

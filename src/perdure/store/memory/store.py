@@ -243,7 +243,7 @@ class MemoryStore:
         meant = [record for record in looked_at if which.means(record.task, record.operation, now)]
         return Listing(tuple(listed(record) for record in meant), end)
 
-    async def named(self, prefix: str, most: int) -> tuple[Listed, ...]:
+    async def find_by_prefix(self, prefix: str, most: int) -> tuple[Listed, ...]:
         ids = sorted(task_id for task_id in self._t.ids if task_id.startswith(prefix))
         return tuple(listed(self._t.ids[task_id]) for task_id in ids[:most])
 

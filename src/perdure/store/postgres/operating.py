@@ -14,7 +14,7 @@ from .access import Access
 from .jobs import Done
 from .sheet import Sheet
 
-__all__ = ["browse", "discard", "hasten", "named", "tally"]
+__all__ = ["browse", "discard", "find_by_prefix", "hasten", "tally"]
 
 
 async def browse(access: Access, which: Which, after: int | None, limit: int) -> Listing:
@@ -33,7 +33,7 @@ async def _part(access: Access, newest: str, after: int | None, limit: int) -> t
     return seqs, seqs[-1] if len(seqs) == limit else None
 
 
-async def named(access: Access, prefix: str, most: int) -> tuple[Listed, ...]:
+async def find_by_prefix(access: Access, prefix: str, most: int) -> tuple[Listed, ...]:
     found = await access.connection.fetch(sql_operating.TASK_NAMED, prefix, rows.end_of(prefix), most)
     return tuple(rows.readable(found, lambda row: rows.listed(row, access.codec)))
 

@@ -245,10 +245,10 @@ class PostgresStore:
             return Listing((), None)
         return await self._read(lambda access: operating.browse(access, which, after, limit))
 
-    async def named(self, prefix: str, most: int) -> tuple[Listed, ...]:
+    async def find_by_prefix(self, prefix: str, most: int) -> tuple[Listed, ...]:
         if not fitting.is_sayable(prefix):
             return ()
-        return await self._read(lambda access: operating.named(access, prefix, most))
+        return await self._read(lambda access: operating.find_by_prefix(access, prefix, most))
 
     async def tally(self, after: int | None, limit: int) -> Tally:
         return await self._read(lambda access: operating.tally(access, after, limit))

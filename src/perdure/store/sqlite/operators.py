@@ -19,10 +19,10 @@ __all__ = [
     "backlog_of",
     "browse",
     "discard",
+    "find_by_prefix",
     "hasten",
     "inspect",
     "loads",
-    "named",
     "tally",
     "unfinished",
 ]
@@ -59,7 +59,7 @@ def _part(tx: Transaction, newest: str, after: int | None, limit: int) -> tuple[
     return seqs, seqs[-1] if len(seqs) == limit else None
 
 
-def named(tx: Transaction, prefix: str, most: int) -> tuple[Listed, ...]:
+def find_by_prefix(tx: Transaction, prefix: str, most: int) -> tuple[Listed, ...]:
     found = tx.all(sql_operating.TASK_NAMED, prefix, rows.end_of(prefix), most)
     return tuple(rows.readable(found, lambda row: rows.listed(row, tx.codec)))
 

@@ -192,8 +192,8 @@ class SQLiteStore(OnFile):
             return Listing((), None)
         return self._read(lambda reader: operators.browse(reader, which, after, limit, self._clock()))
 
-    async def named(self, prefix: str, most: int) -> tuple[Listed, ...]:
-        return self._read(lambda reader: operators.named(reader, prefix, most)) if prefix.isascii() else ()
+    async def find_by_prefix(self, prefix: str, most: int) -> tuple[Listed, ...]:
+        return self._read(lambda reader: operators.find_by_prefix(reader, prefix, most)) if prefix.isascii() else ()
 
     async def tally(self, after: int | None, limit: int) -> Tally:
         return self._read(lambda reader: operators.tally(reader, after, limit))

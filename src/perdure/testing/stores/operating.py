@@ -66,7 +66,7 @@ async def over(store: Store, name: str = "report", **options: object) -> Task:
 async def test_an_empty_store_has_nothing_to_list_or_count(store: Store) -> None:
     assert await store.browse(ALL, None, 10) == Listing((), None)
     assert await store.browse(Which(UNFINISHED), None, 10) == Listing((), None)
-    assert await store.named("", 10) == ()
+    assert await store.find_by_prefix("", 10) == ()
     assert await store.tally(None, 10) == Tally((), None)
 
 
@@ -89,7 +89,7 @@ async def test_a_list_comes_in_parts_and_each_looks_at_no_more_than_it_was_asked
     assert ids(first) == [made[4], made[3]]
     second = await store.browse(ALL, first.next, 2)
     assert ids(second) == [made[2], made[1]]
-    assert await store.browse(ALL, second.next, 2) == Listing((await store.named(made[0], 1)), None)
+    assert await store.browse(ALL, second.next, 2) == Listing((await store.find_by_prefix(made[0], 1)), None)
     rare = await store.browse(Which(name="report"), None, 3)
     assert rare.tasks == ()
     assert rare.next is not None, "there are more to look at"
@@ -143,19 +143,19 @@ async def test_names_that_no_store_can_have_are_nobodys(store: Store) -> None:
     for name in ("\ud800", "\0"):
         for which in (Which(name=name), Which(tenant=name), Which(principal=name)):
             assert await store.browse(which, None, 10) == Listing((), None)
-        assert await store.named(name, 10) == ()
+        assert await store.find_by_prefix(name, 10) == ()
 
 
 async def test_a_task_is_found_by_how_its_id_begins(store: Store) -> None:
     one, other = [await store.create(new_task()) for _ in range(2)]
     await over(store, "b")
-    (found,) = await store.named(one.id, 2)
+    (found,) = await store.find_by_prefix(one.id, 2)
     assert (found.id, found.owner, found.status) == (one.id, ADA, Status.WORKING)
     assert found == (await store.browse(ALL, other.seq, 1)).tasks[0]
     begin = one.id[:-4]
-    assert [each.id for each in await store.named(begin, 2)] == sorted([one.id, other.id])
-    assert [each.id for each in await store.named(begin, 1)] == [one.id]
-    assert await store.named(f"{one.id}a", 2) == ()
+    assert [each.id for each in await store.find_by_prefix(begin, 2)] == sorted([one.id, other.id])
+    assert [each.id for each in await store.find_by_prefix(begin, 1)] == [one.id]
+    assert await store.find_by_prefix(f"{one.id}a", 2) == ()
 
 
 # -- tally -------------------------------------------------------------------------------------------------------------

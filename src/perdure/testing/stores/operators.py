@@ -293,7 +293,7 @@ async def test_looking_changes_nothing(store: Store, clock: VirtualClock, change
     await store.backlog(10)
     await store.unfinished(claim.task.owner, 10)
     await store.browse(Which(), None, 10)
-    await store.named("", 10)
+    await store.find_by_prefix("", 10)
     await store.tally(None, 10)
     assert await store.inspect(claim.task.id) == before
     assert changes == []

@@ -1,6 +1,7 @@
 r"""What may be shown, and how: everybody else's text without what a terminal would take for a command.
 
-Results, messages, names and questions come from servers. A control character in them could move the cursor, repaint
+Results, messages, names and questions come from servers, and names and notes of tasks from whoever wrote a tool. A
+control character in them could move the cursor, repaint
 what was said before, or answer a question in the user's place, so none gets through: not on a terminal, and not into a
 pipe that may end in one. JSON says such characters as `\u001b`.
 """
@@ -9,10 +10,10 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-__all__ = ["block", "document", "line", "span", "table", "within"]
+__all__ = ["block", "cleaned", "document", "line", "span", "table", "within"]
 
 _WIDE: Final = frozenset({"W", "F"})
 _KEPT: Final = "\n\t"
@@ -20,7 +21,12 @@ _KEPT: Final = "\n\t"
 
 def line(text: str) -> str:
     """On one line."""
-    return "".join(each if each.isprintable() else " " for each in text).strip()
+    return cleaned(text).strip()
+
+
+def cleaned(text: str) -> str:
+    """The same, indented as it was."""
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def block(text: str) -> str:
@@ -68,9 +74,12 @@ def span(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table, of text that may be anybody's."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> Iterator[str]:
+    """Rows under their head, in columns, of text that may be anybody's; only the words `empty` if there are none."""
     shown = [list(head), *([line(cell) for cell in row] for row in rows)]
+    if len(shown) == 1:
+        yield empty
+        return
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     for row in shown:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

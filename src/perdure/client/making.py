@@ -1,0 +1,114 @@
+"""A call that is on record, to what comes of it: made by one at a time, and again only where that is the same call.
+
+Here it is decided when a record may go. It may once the server has said in its own words that there is no task, of a
+call of which each answer was heard. As soon as one was not, there may be a task, and a refusal of a later try (the
+server is full, or is asked too often) says nothing of the first one: the key stays, since another key would be another
+task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult
+from pydantic import ValidationError
+
+from . import faults, pace
+from .calling import Call, Unheard, honours_keys
+from .errors import JournalUnusable, Unsure
+from .journal import Journal, Record
+from .once import LOOK_EVERY
+from .snapshot import Snapshot
+
+__all__ = ["Making"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """Makes calls over one client. `chance`: from 0 to 1."""
+
+    client: Client
+    journal: Journal
+    chance: Callable[[], float]
+
+    async def taken(self, record: Record) -> Record:
+        """The record of a call once nobody else makes it: with the task that came of it, or for this caller to make.
+
+        Raises:
+            Unsure: the server would take it for another call; or whoever made it has forgotten it.
+        """
+        while record.task_id is None:
+            if not self.journal.is_busy(record):
+                if not honours_keys(self.client.session):
+                    raise Unsure(record)
+                if self.journal.take(record):
+                    return record
+            else:
+                await anyio.sleep(LOOK_EVERY)
+            found = self.journal.reread(record)
+            if found is None:
+                raise Unsure(record)
+            record = found
+        return record
+
+    async def answer(self, call: Call, record: Record, *, may_exist: bool) -> CallToolResult | Snapshot:
+        """What the call comes to. Made again if that was lost, where the second one is known to be the first.
+
+        `may_exist`: there may be a task already, from before.
+
+        Raises:
+            Unsure: nobody knows.
+            MCPError, InputDeclined: there is no task, and no record; of a call that may have happened before, only the
+                second, and the record stays.
+            Exception: whatever a callback raises; likewise.
+        """
+        failures = 0
+        while True:
+            hint = 0.0
+            try:
+                return await call.make()
+            except Unheard as unheard:
+                if unheard.is_over or not honours_keys(self.client.session):
+                    raise Unsure(record) from unheard.__cause__
+                may_exist = True
+            except Exception as error:  # boundary: whatever the SDK makes of a server, and callbacks
+                if not (may_exist and faults.has_no_room(error)):
+                    self._end(call, record, error, may_exist=may_exist)
+                    raise
+                hint = faults.judge(error, "").after
+            failures += 1
+            await anyio.sleep(pace.backoff(failures, hint, self.chance()))
+
+    def _end(self, call: Call, record: Record, error: Exception, *, may_exist: bool) -> None:
+        """What is left on record of a call that came to an error.
+
+        Raises:
+            Unsure: the error does not say that there is no task.
+        """
+        if may_exist and call.is_asking:
+            return
+        if may_exist or not (call.is_asking or isinstance(error, MCPError)):
+            why = "the answer is not one of the protocol" if isinstance(error, ValidationError) else str(error)
+            raise Unsure(record, why) from error
+        self.forget(record)
+
+    def forget(self, record: Record) -> None:
+        """There is nothing to come back to. What came of the call goes before the journal's trouble."""
+        try:
+            self.journal.forget(record)
+        except JournalUnusable:
+            logger.exception("the journal does not take that the call %s is over", record.key)
+
+    def let_go(self, record: Record) -> None:
+        """The call is not being made any more."""
+        try:
+            self.journal.let_go(record)
+        except JournalUnusable:
+            logger.exception("the journal does not take that nobody makes the call %s", record.key)

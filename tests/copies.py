@@ -1,0 +1,145 @@
+"""Programs of ours that start at once: copies of a process that has loaded Perdure (`tests.mould`).
+
+For tests in which programs are killed, stopped and refused, and nothing depends on how their Python came up. What
+Python does itself, a whole start under load, or a path of modules of its own is not what a copy shows: tests of those,
+and the official ones, start a program anew.
+"""
+
+import asyncio
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
+
+from tests.support import PATIENCE
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PERDURE: Final = str(Path(sys.executable).with_name("perdure"))
+
+
+class Copy:
+    """A program that was started, with what tests use of `asyncio.subprocess.Process` and of `subprocess.Popen`."""
+
+    def __init__(self, told: int) -> None:
+        self._told = told
+        self._heard = b""
+        self._returncode: int | None = None
+        self.pid = int(self._line(PATIENCE) or 0)
+        assert self.pid, "the mould is gone"
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, as `subprocess` has it; None while it runs."""
+        if self._returncode is None and (line := self._line(0)) is not None:
+            self._returncode = int(line)
+            os.close(self._told)
+        return self._returncode
+
+    async def wait(self) -> int:
+        """Wait for its end: how that was."""
+        while self.returncode is None:  # noqa: ASYNC110 - by another process
+            await asyncio.sleep(0.005)
+        assert self._returncode is not None
+        return self._returncode
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, how: signal.Signals) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, how)
+
+    def _line(self, within: float) -> bytes | None:
+        """What was told next; none yet, or none any more, if the mould is gone."""
+        while b"\n" not in self._heard:
+            ready, _, _ = select.select([self._told], [], [], within)
+            if not ready:
+                return None
+            read = os.read(self._told, 100)
+            assert read, "the mould is gone"
+            self._heard += read
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line
+
+
+def start(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] | None = None,
+    output: int = subprocess.DEVNULL,
+    errors: int = subprocess.DEVNULL,
+) -> Copy:
+    """Start `python SCRIPT …`, `-m MODULE …`, `-c CODE …` or `perdure …`, without an input; the rest are open files."""
+    arguments = [str(word) for word in command]
+    assert arguments[0] in (sys.executable, PERDURE), f"no program of ours: {arguments}"
+    environment = dict(os.environ if env is None else env)
+    assert environment.get("PYTHONPATH") == os.environ.get("PYTHONPATH"), "it would not find what it is to load"
+    request = {"arguments": arguments, "folder": str(cwd), "environment": environment}
+    nothing = os.open(os.devnull, os.O_RDWR)
+    told, tells = os.pipe()
+    handles = [nothing, *(nothing if each == subprocess.DEVNULL else each for each in (output, errors)), tells]
+    try:
+        socket.send_fds(_mould(), [json.dumps(request).encode()], handles)
+    finally:
+        os.close(nothing)
+        os.close(tells)
+    return Copy(told)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A program that has ended. `output`, `errors`: all that it wrote."""
+
+    code: int
+    output: str
+    errors: str
+
+
+async def ended(
+    command: Sequence[str | Path], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None, within: float = PATIENCE
+) -> Ended:
+    """Run a program of ours to its end."""
+    with TemporaryFile() as output, TemporaryFile() as errors:
+        program = start(command, cwd=cwd, env=env, output=output.fileno(), errors=errors.fileno())
+        try:
+            async with asyncio.timeout(within):
+                return Ended(await program.wait(), written(output), written(errors))
+        finally:
+            program.kill()
+
+
+def written(file: IO[bytes]) -> str:
+    """What a program wrote to a file that was opened for it."""
+    file.seek(0)
+    return file.read().decode()
+
+
+@cache
+def _mould() -> socket.socket:
+    """The mould of this process of tests: started for the first who needs it, and gone with this process."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.mould"], cwd=ROOT, stdin=its.fileno(), stdout=subprocess.DEVNULL
+    )
+    its.close()
+
+    def end() -> None:
+        ours.close()
+        process.wait(PATIENCE)
+
+    atexit.register(end)
+    return ours

@@ -1,0 +1,97 @@
+"""What is said of a command that is broken off: of what was called that it goes on, and never that nothing was."""
+
+import signal
+from typing import Any
+
+from perdure.ops.calling import calls
+from perdure.ops.calling.desk import Desk
+from perdure.ops.calling.endpoint import parse_url
+from perdure.ops.calling.outcome import Code
+from tests.client.spy import Spy
+from tests.ops.calling.commands import Held, call, detached, doing
+from tests.ops.calling.shell import statuses
+from tests.ops.calling.terminal import Terminal
+from tests.support import eventually
+from tests.wire.support import Stage
+from tests.wire.tools import Tools
+
+
+async def test_a_third_signal_ends_everything_and_the_task_is_not_forgotten(
+    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools, spy: Spy, held: Held
+) -> None:
+    desk, terminal = seat
+    held.methods.add("tasks/cancel")
+    async with doing(call(scene, desk, "gated")) as done:
+        await terminal.until("working")
+        desk.stop.take(signal.SIGINT)
+        await terminal.until("Ctrl-C again")
+        desk.stop.take(signal.SIGINT)
+        await eventually(lambda: spy.open["tasks/cancel"] > 0, "it is asked to stop")
+        desk.stop.take(signal.SIGINT)
+    ((task, _),) = statuses(scene)
+    assert [(each.code, each.id) for each in done.result()] == [(Code.RUNNING, task)]
+    held.freed.set()
+    tools.gate.set()
+
+
+async def test_sigterm_after_ctrl_c_cancels_nothing(scene: Stage, seat: tuple[Desk, Terminal], tools: Tools) -> None:
+    desk, terminal = seat
+    async with doing(call(scene, desk, "gated")) as done:
+        await terminal.until("working")
+        desk.stop.take(signal.SIGINT)
+        await terminal.until("Ctrl-C again")
+        desk.stop.take(signal.SIGTERM)
+    assert [each.code for each in done.result()] == [Code.RUNNING]
+    assert tools.ended == []
+    tools.gate.set()
+
+
+async def test_an_answer_that_is_broken_off_is_not_said_to_be_nothing(
+    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy, held: Held
+) -> None:
+    desk, _ = seat
+    task = await detached(scene, desk, "ask")
+    await eventually(lambda: (task, "input_required") in statuses(scene), "it asks")
+    held.methods.add("tasks/update")
+    async with doing(calls.answer(desk, task, ["ok=yes"], action=None, question=None, server=None)) as done:
+        await eventually(lambda: spy.open["tasks/update"] > 0, "it is answered")
+        desk.stop.take(signal.SIGINT)
+    (outcome,) = done.result()
+    assert (outcome.code, outcome.id) == (Code.UNKNOWN, task)
+    assert outcome.words.startswith("Interrupted while it was answered: perdure resume ")
+    held.freed.set()
+
+
+async def test_of_several_that_are_cancelled_it_is_said_which_were_asked_before_ctrl_c(
+    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools, spy: Spy, held: Held
+) -> None:
+    desk, _ = seat
+    first, *others = [await detached(scene, desk, "gated") for _ in range(3)]
+
+    def hold_the_second(_: dict[str, Any]) -> None:
+        if spy.came["tasks/cancel"] == 2:
+            held.methods.add("tasks/cancel")
+
+    spy.refuse["tasks/cancel"] = hold_the_second
+    async with doing(calls.cancel(desk, [first, *others], None)) as done:
+        await eventually(lambda: spy.came["tasks/cancel"] == 2, "the second is asked to stop")
+        desk.stop.take(signal.SIGINT)
+    assert [(each.id, each.code, each.words.partition(" tsk_")[0]) for each in done.result()] == [
+        (first, Code.DONE, f"{first} is asked to stop"),
+        (others[0], Code.UNKNOWN, "Interrupted while"),
+        (others[1], Code.UNKNOWN, "Interrupted before"),
+    ]
+    held.freed.set()
+    tools.gate.set()
+
+
+async def test_a_list_of_tools_that_is_broken_off_is_not_an_empty_one(
+    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy, held: Held
+) -> None:
+    desk, _ = seat
+    held.methods.add("tools/list")
+    async with doing(calls.tools(desk, parse_url(scene.client.url), [])) as done:
+        await eventually(lambda: spy.open["tools/list"] > 0, "they are listed")
+        desk.stop.take(signal.SIGINT)
+    assert [each.code for each in done.result()] == [Code.UNKNOWN]
+    held.freed.set()
