@@ -1,15 +1,19 @@
 """A call under an idempotency key is sent again only if its backend says so, of itself and of that very tool."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from perdure import Tasks
 from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
 from tests.gateway.liar import Asked, liar, response, result
 from tests.gateway.support import Front, fronting
 from tests.support import eventually
 from tests.wire.envelopes import envelope, meta
+from tests.wire.support import stage
 
 MARK: Any = {IDEMPOTENCY: {}}
 NOTHING: Any = {}
@@ -109,3 +113,39 @@ async def test_the_mark_reaches_clients_only_if_its_backend_offers_keys() -> Non
         assert said["capabilities"]["extensions"] == MARK
         first, second = (await front.client.request("tools/list")).result["tools"]
         assert (first["_meta"], second["_meta"]) == (MARK, {"own": 1})
+
+
+class Deafening:
+    """Stands before a real server, and loses the answer to the first call on its way back."""
+
+    def __init__(self, url: str, http: httpx2.AsyncClient) -> None:
+        self.url = url
+        self.http = http
+        self.calls = 0
+
+    async def answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        headers = {name: value for name, value in asked.headers.items() if name not in ("host", "content-length")}
+        reply = await self.http.post(self.url, content=asked.body, headers=headers)
+        self.calls += asked.message["method"] == "tools/call"
+        if asked.message["method"] == "tools/call" and self.calls == 1:
+            writer.close()
+        else:
+            writer.write(response(reply.content, f"{reply.status_code} ", reply.headers["content-type"]))
+        await writer.drain()
+
+
+async def test_a_call_whose_answer_was_lost_makes_one_task_at_a_server_of_ours(tmp_path: Path) -> None:
+    async def run() -> str:
+        return "done"
+
+    def declare(tasks: Tasks) -> None:
+        tasks.tool(meta=MARK)(run)
+
+    async with stage(tmp_path, declare) as it:
+        before = Deafening(it.client.url, it.http)
+        async with liar(before.answer) as up, fronting({"it": up.url}) as front:
+            first = (await call(front)).result["taskId"]
+            assert before.calls == 2
+            assert (await call(front)).result["taskId"] == first
+            assert len(dict(it.dump())["task"]) == 1
+            assert (await front.client.until(first))["result"]["content"][0]["text"] == "done"
