@@ -1,9 +1,11 @@
 """One stream over tasks of several backends."""
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import SERVER_INFO_META_KEY
@@ -148,7 +150,9 @@ class Quiet:
         writer.write(chunk(event({"jsonrpc": "2.0", "method": "notifications/tasks", "params": told})))
 
 
-async def test_a_stream_that_said_nothing_for_too_long_is_listened_to_again_and_the_clients_goes_on() -> None:
+async def test_a_stream_that_said_nothing_for_too_long_is_listened_to_again_and_the_clients_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """An hour, by the bounds; a backend that only shows signs of life may be stuck, and a new stream finds out."""
     backend = Quiet()
     async with liar(backend.answer) as up, fronting({"it": up.url}) as front:
@@ -165,3 +169,4 @@ async def test_a_stream_that_said_nothing_for_too_long_is_listened_to_again_and_
             backend.over.set()
             assert (await frames.reaches("completed"))["taskId"] == task_id
             await frames.ends()
+    assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == []

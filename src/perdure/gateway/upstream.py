@@ -294,7 +294,9 @@ class Upstream:
     async def _exchange(
         self, message: JSONObject, headers: Mapping[str, str], deadline: float
     ) -> AsyncGenerator[Exchange]:
-        outcome = _Outcome(self.breaker, self._permit(), self._note)
+        # That a stream ends is ordinary, after an hour without a word for one, and whoever listens says so.
+        note = _unsaid if message.get("method") == _LISTEN else self._note
+        outcome = _Outcome(self.breaker, self._permit(), note)
         try:
             async with self._begun(message, headers, deadline, outcome) as exchange:
                 yield exchange
@@ -369,6 +371,10 @@ class Upstream:
             self._refuse_if_left_alone()
             raise BackendUnavailable(self.name, "is not well", counts=False, resting=True)
         return permit
+
+
+def _unsaid(fault: Fault) -> None:
+    pass
 
 
 def _checked(name: str, text: str) -> httpx2.URL:
