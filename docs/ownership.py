@@ -82,8 +82,9 @@ SAID: Final = Answer("said", 204, "it is passed on to the tool")
 TOO_LATE: Final = Answer("too late", 409, "", None, "The work was settled before, or its task is over")
 NO_HANDLE: Final = Answer("no handle", 401, "the same for every handle that names nothing", None, "Unknown handle")
 SHOWN: Final = Answer("shown", None, "how far it is; exit code 0")
-NOT_THERE: Final = Answer("not there", None, "one line; exit code 1", None, "Task not found")
-NOT_AN_ID: Final = Answer("not an id", None, "one line; exit code 1", None, "Malformed task id")
+LOOK: Final = "perdure tasks ls shows which there are"
+NOT_THERE: Final = Answer("not there", None, "one line; exit code 1", None, f"There is no task …: {LOOK}")
+NOT_AN_ID: Final = Answer("not an id", None, "one line; exit code 1", None, f"… is no task id: {LOOK}")
 
 ANSWERS: Final = (
     TASK, DONE, STREAM, NOTHING, UNKNOWN, GONE, MALFORMED, UNDECLARED, REFUSED, SAID, TOO_LATE, NO_HANDLE, SHOWN,

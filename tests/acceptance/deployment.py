@@ -197,9 +197,15 @@ class Patient(Client):
         self.http = http
         self.retried: list[str] = []
         """The methods of those."""
+        self.broken: list[str] = []
+        """The methods of those whose response broke off: no balancer can have that begun anew."""
 
     async def exchange(self, body: JSON, extra: Headers | None = None) -> Reply:
-        reply = await super().exchange(body, extra)
+        try:
+            reply = await super().exchange(body, extra)
+        except httpx2.RemoteProtocolError:
+            self.broken.append(body["method"])
+            reply = await super().exchange(body, extra)
         if reply.status == 502:
             self.retried.append(body["method"])
             reply = await super().exchange(body, extra)

@@ -128,13 +128,14 @@ async def nothing_is_lost(deployment: Deployment, begun: list[str]) -> None:
 async def test_a_rolling_restart_loses_nothing_and_a_server_that_is_killed_is_not_missed(
     database: str, tmp_path: Path
 ) -> None:
-    """A call that is under way in a server that is killed has to be made again; a poll not even that."""
+    """A call that is under way in a server that is killed has to be made again; a poll only if its response began."""
     async with deployed(tmp_path, database) as deployment:
         async with load(deployment) as begun:
             for each in tuple(deployment.processes):
                 await deployment.restart(*each)
                 await more_than(5, begun)
             assert set(deployment.client.retried) <= {"tools/call"}
+            assert deployment.client.broken == []
             deployment.client.retried.clear()
             victim, other = deployment.of(SERVER)
             await victim.kill()
@@ -142,6 +143,7 @@ async def test_a_rolling_restart_loses_nothing_and_a_server_that_is_killed_is_no
         await nothing_is_lost(deployment, begun)
         assert all(each.attempt == 1 for each in effects(tmp_path))
         assert deployment.client.retried in ([], ["tools/call"])
+        assert sorted(deployment.client.broken) in ([], ["tasks/get"], ["tasks/get", "tools/call"], ["tools/call"])
         last = [servers.split(",")[-1] for _, servers, _ in deployment.balancer.hops[-10:]]
         assert set(last) == {f"127.0.0.1:{other.port}"}
 

@@ -350,7 +350,8 @@ async def expect_shown(site: Site, task_id: str, answer: Answer) -> None:
     if answer.message is None:
         assert (done.exit_code, task_id in done.output) == (0, True), done.output
     else:
-        assert (done.exit_code, done.output.strip()) == (1, f"perdure: {answer.message}")
+        said = answer.message.replace("…", task_id)
+        assert (done.exit_code, done.output.strip()) == (1, f"perdure: {said}")
 
 
 async def test_an_access_token_is_no_handle(site: Site) -> None:
