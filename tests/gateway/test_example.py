@@ -74,3 +74,14 @@ async def test_the_examples_task_is_its_owners_by_the_gateways_word_too(issuer: 
     assert (await eve.get(task_id)).code == -32602
     asked = await ada.until(await ada.start("write_report", {"size": "small"}), "input_required")
     assert len(asked["inputRequests"]) == 1
+
+
+async def test_the_example_behind_asks_for_the_gateways_word_where_there_is_a_task_and_nowhere_else(
+    issuer: Authority,
+) -> None:
+    """So nobody but the gateway may reach such a server."""
+    async with serving(server("behind")) as (http, url):
+        direct = Client(http, url)
+        assert len((await direct.request("tools/list")).result["tools"]) == 1
+        assert (await direct.call("sum_of_squares", {"upto": 3})).code == -32600
+        assert (await direct.get("tsk_" + "a" * 32)).code == -32600
