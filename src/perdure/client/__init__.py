@@ -13,6 +13,7 @@ served, so that it works with any server.
 
 from .errors import (
     AnswerRefused,
+    AnswerTooLarge,
     ClientError,
     Disconnected,
     InputDeclined,
@@ -39,6 +40,7 @@ __all__ = [
     "HTTP",
     "TERMINAL",
     "AnswerRefused",
+    "AnswerTooLarge",
     "ClientError",
     "Disconnected",
     "InputDeclined",

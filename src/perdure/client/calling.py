@@ -23,7 +23,7 @@ from pydantic.alias_generators import to_camel
 from perdure.domain.names import IDEMPOTENCY_KEY
 
 from . import faults, questions
-from .errors import Malformed
+from .errors import AnswerTooLarge, Malformed
 from .failpoints import reach
 from .journal import Journal, Record
 from .link import alone
@@ -121,6 +121,8 @@ class Call:
         try:
             return await self._request(responses, state)
         except (MCPError, TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            if faults.is_too_large(error):
+                raise AnswerTooLarge("", str(error)) from error
             if faults.may_have_arrived(error):
                 raise Unheard(is_over=faults.is_over(error)) from error
             raise

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnswerRefused",
+    "AnswerTooLarge",
     "ClientError",
     "Disconnected",
     "InputDeclined",
@@ -99,6 +100,13 @@ class RequestRefused(TaskError):
 
 class Malformed(TaskError):
     """The server said something of the task that the protocol does not allow; the message says what."""
+
+
+class AnswerTooLarge(TaskError):
+    """The server's answer is larger than the transport takes: `HTTP(max_bytes=…)`. The task is as it is."""
+
+    def __init__(self, task_id: str, message: str) -> None:
+        super().__init__(task_id, f"{message}: HTTP(max_bytes=…) sets the bound")
 
 
 class Disconnected(TaskError):

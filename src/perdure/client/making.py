@@ -97,13 +97,13 @@ class Making:
         """
         if not honours_keys(self.client):
             raise Unsure(record) from cause
-        failures = 0
+        failures, grace = 0, faults.Grace()
         while True:
             try:
                 found = await listed(self.client, record.tool)
             except Exception as error:  # boundary: whatever the SDK makes of a server
                 fault = faults.judge(error, "")
-                if fault.ends is not None or faults.is_over(error):
+                if grace.ended(fault, anyio.current_time()) is not None or faults.is_over(error):
                     raise Unsure(record, f"its tools can't be listed: {error}") from error
             else:
                 if honours_keys_of(self.client, found):

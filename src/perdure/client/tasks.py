@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 from uuid import uuid4
@@ -50,6 +50,16 @@ class _News(BaseModel):
     """The parameters of `notifications/tasks`, as they came."""
 
     model_config = ConfigDict(extra="allow")
+
+
+class _Ear:
+    """What one client hears by, and its session keeps: who counts them knows how many servers may be speaking."""
+
+    def __init__(self, told: Callable[[_News], Awaitable[None]]) -> None:
+        self._told = told
+
+    async def __call__(self, news: _News) -> None:
+        await self._told(news)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +120,7 @@ class Tasks(ClientExtension):
         self._chance = chance
         self._names: WeakKeyDictionary[ClientSession, str] = WeakKeyDictionary()
         self._watchers: dict[ClientSession, Watcher] = {}
-        self._sessions: WeakSet[ClientSession] = WeakSet()
+        self._ears: WeakSet[_Ear] = WeakSet()
         self._deaf: WeakSet[ClientSession] = WeakSet()
 
     # -- what the SDK asks for -----------------------------------------------------------------------------------------
@@ -121,7 +131,9 @@ class Tasks(ClientExtension):
 
     def notifications(self) -> Sequence[NotificationBinding[Any]]:
         """See `ClientExtension`."""
-        return [NotificationBinding(method="notifications/tasks", params_type=_News, handler=self._told)]
+        ear = _Ear(self._told)
+        self._ears.add(ear)
+        return [NotificationBinding(method="notifications/tasks", params_type=_News, handler=ear)]
 
     async def _resolve(self, answer: Created, ctx: ClaimContext) -> CallToolResult:
         known = created(answer)
@@ -139,7 +151,7 @@ class Tasks(ClientExtension):
         meta: object = said.get("_meta")
         subscription = cast("dict[str, object]", meta).get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
         # Nothing says which session it came by, and one server must not speak for another.
-        trusted = len(self._sessions) == 1
+        trusted = len(self._ears) == 1
         for watcher in [*self._watchers.values()]:
             watcher.told(snapshot, subscription if isinstance(subscription, str | int) else None, trusted=trusted)
 
@@ -278,13 +290,11 @@ class Tasks(ClientExtension):
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def _name(self, client: Client) -> str:
-        self._sessions.add(client.session)
         name = self._server or server_of(client)
         self._names[client.session] = name
         return name
 
     def _link(self, session: ClientSession, timeout: float | None = None) -> Link:
-        self._sessions.add(session)
         remote = Remote(session, self._request_timeout if timeout is None else timeout)
         return Link(remote, self.journal, lambda: self._watcher(session), self._on_cancel, self._chance)
 
