@@ -274,9 +274,10 @@ async def test_one_of_these_serves_two_sessions_at_once(tmp_path: Path, tools: T
 def forged(client: Client, task_id: str, subscription: object) -> Any:
     """What a server says of somebody's task, as it comes to what `client` has given its session to hear by."""
     (binding,) = vars(client)["_folded_extensions"].bindings
-    said = {"taskId": task_id, "status": "completed", "result": {"content": []}}
-    meta = {SUBSCRIPTION_ID_META_KEY: subscription}
-    return binding.handler(binding.params_type.model_validate({**said, "_meta": meta}))
+    said: dict[str, Any] = {"taskId": task_id, "status": "completed", "result": {"content": []}}
+    return binding.handler(
+        binding.params_type.model_validate({**said, "_meta": {SUBSCRIPTION_ID_META_KEY: subscription}})
+    )
 
 
 async def test_a_session_by_which_no_task_was_ever_begun_does_not_speak_for_the_task_of_another(

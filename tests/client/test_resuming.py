@@ -400,11 +400,12 @@ async def test_a_wait_outlives_a_server_that_is_killed_and_comes_back(tmp_path: 
     assert len(result.structured_content["token"]) == 16
 
 
-async def test_a_server_is_known_by_its_url_without_credentials_or_by_its_command_or_by_its_name(
+async def test_a_server_is_known_by_its_url_without_secrets_or_by_its_command_or_by_its_name(
     scene: Stage,
 ) -> None:
     for server, name in (
-        ("https://ada:secret@example.com/mcp?x=1#y", "https://example.com/mcp?x=1"),
+        ("https://ada:secret@example.com/mcp?key=sesame#y", "https://example.com/mcp"),
+        ("https://example.com?key=a/b@c", "https://example.com"),
         (HTTP("http://127.0.0.1:8000/mcp"), "http://127.0.0.1:8000/mcp"),
         (StdioServerParameters(command="python", args=["my server.py"]), "stdio:python 'my server.py'"),
     ):

@@ -28,6 +28,7 @@ from .errors import (
     TaskLost,
     TaskTimedOut,
     Unavailable,
+    Unsendable,
     Unsure,
 )
 from .handle import TaskHandle
@@ -61,6 +62,7 @@ __all__ = [
     "TaskTimedOut",
     "Tasks",
     "Unavailable",
+    "Unsendable",
     "Unsure",
     "server_of",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
@@ -33,6 +34,8 @@ from .snapshot import NotATask, Snapshot
 
 __all__ = ["Call", "Created", "Unheard", "created"]
 
+logger = logging.getLogger(__name__)
+
 _ROUND: Final = 300.0
 """Seconds that one round of a call has, for a client that sets none."""
 _PAUSE: Final = 0.25
@@ -48,14 +51,19 @@ class Created(Result):
 
 
 def created(answer: Created) -> Snapshot:
-    """The task that a call was answered with.
+    """The task that a call was answered with. Of one that can't be read otherwise, its id: there is a task.
 
     Raises:
-        Malformed: it is none.
+        Malformed: it has no id.
     """
+    said = answer.model_extra or {}
     try:
-        return Snapshot.parse(answer.model_extra or {})
+        return Snapshot.parse(said)
     except NotATask as error:
+        task_id: object = said.get("taskId")
+        if isinstance(task_id, str) and task_id:
+            logger.warning("the server answered with the task %s, which can't be read: %s", task_id, error)
+            return Snapshot(task_id, "working")
         raise Malformed("", f"The server answered with a task that is none: {error}") from error
 
 

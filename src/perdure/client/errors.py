@@ -34,6 +34,7 @@ __all__ = [
     "TaskLost",
     "TaskTimedOut",
     "Unavailable",
+    "Unsendable",
     "Unsure",
 ]
 
@@ -79,7 +80,10 @@ class TaskLost(TaskError):
     """The server does not know the task: it never did, has forgotten it, or takes this client for somebody else."""
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(task_id, "The server does not know the task")
+        super().__init__(
+            task_id,
+            "The server does not know the task, or takes this client for somebody else: is its token the right one?",
+        )
 
 
 class TaskTimedOut(TaskError, TimeoutError):
@@ -87,7 +91,8 @@ class TaskTimedOut(TaskError, TimeoutError):
 
     def __init__(self, handle: TaskHandle, seconds: float) -> None:
         self.handle = handle
-        super().__init__(handle.id, f"The task did not finish within {seconds:g} s; it goes on")
+        away = "" if handle.trouble is None else f", and the server does not answer just now ({handle.trouble})"
+        super().__init__(handle.id, f"The task did not finish within {seconds:g} s; it goes on{away}")
 
 
 class RequestRefused(TaskError):
@@ -167,6 +172,10 @@ class KeyReused(ClientError):
     def __init__(self, record: Record) -> None:
         self.record = record
         super().__init__(f"The key {record.key!r} is that of another call, of {record.tool!r}: draw another one")
+
+
+class Unsendable(ClientError, ValueError):
+    """An answer or an argument is nothing that can be sent; the message says why. It is not on record, and not sent."""
 
 
 class JournalUnusable(ClientError):

@@ -109,6 +109,7 @@ class Polling:
             task.fail(_caused(ends, error))
         else:
             self._in_a_row += 1
+            task.trouble = error
             self._schedule.failed(task, fault.after, now)
 
 
