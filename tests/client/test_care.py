@@ -130,7 +130,7 @@ async def test_a_handle_says_why_its_server_is_not_heard(tmp_path: Path, tools: 
         assert handle.trouble is None
 
 
-@pytest.mark.parametrize("bad", [{"status": 7}, {"inputRequests": []}])
+@pytest.mark.parametrize("bad", [{"status": 7}, {"result": 5}])
 async def test_a_task_that_can_be_identified_is_kept_whatever_else_is_wrong_with_it(
     tmp_path: Path, tools: Tools, bad: dict[str, Any]
 ) -> None:
