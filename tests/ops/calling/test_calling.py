@@ -225,7 +225,7 @@ async def test_a_server_that_is_not_there_exits_with_5(shell: Shell) -> None:
     found = await shell.document("call", nowhere, "hello", "name=Ada", code=5)
     assert found["status"] == "unavailable"
     assert (await shell("resume", "tsk_none", "--server", shell.scene.client.url, code=5))[1].endswith(
-        "perdure: The server does not know the task\n"
+        "perdure: The server does not know the task, or takes this client for somebody else: is its token the right one?\n"
     )
     (only,) = await shell.document("ls")
     assert only["task"] == "tsk_none", "what was never called is not on record"
