@@ -112,6 +112,7 @@ async def test_a_tool_is_listed_and_answers_as_the_same_tool_of_the_sdk_would(tm
     plain: MCPServer[Any] = MCPServer("plain")
     plain.tool(**options)(weather)
     [expected] = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in await plain.list_tools()]
+    expected["_meta"]["dev.perdure/idempotency"] = {}
     async with stage(tmp_path, lambda tasks: tasks.tool(**options)(weather) and None) as up:
         [listed] = (await up.client.request("tools/list")).result["tools"]
         assert listed == expected

@@ -8,15 +8,16 @@ from typing import Any, Final
 
 import pytest
 from mcp.client import Client as SDKClient
-from mcp.server.mcpserver import Context
+from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolRequestParams, ElicitRequest, ElicitRequestFormParams, InputRequiredResult
 
 from perdure import Limits, Owner, TaskContext, Tasks
+from perdure.store.sqlite import SQLiteStore
 from perdure.wire import idempotency
 from tests.store.support import VirtualClock
 from tests.support import eventually
 from tests.wire.envelopes import EVERYTHING, INPUT, JSON, NOTHING, TASKS, envelope, headers, meta
-from tests.wire.support import Client, Reply, Stage, replica, stage
+from tests.wire.support import Client, Reply, Stage, replica, stage, tasks_on
 from tests.wire.tools import FORM, Form, Tools
 
 KEY = "dev.perdure/idempotencyKey"
@@ -374,3 +375,27 @@ async def test_an_sdk_client_reads_it(scene: Stage) -> None:
     async with SDKClient(scene.client.url) as over_http, SDKClient(scene.mcp) as in_process:
         for client in (over_http, in_process):
             assert (client.server_capabilities.extensions or {})["dev.perdure/idempotency"] == {}
+
+
+async def test_each_task_tool_is_listed_as_honouring_keys_beside_what_its_author_says_of_it(tmp_path: Path) -> None:
+    """Not so an ordinary tool of the same server, which knows no keys. Both ways to put a server together."""
+
+    def declare(tasks: Tasks) -> None:
+        @tasks.tool(meta={"com.example/price": 1})
+        async def priced() -> str:
+            return ""
+
+        @tasks.tool()
+        async def free() -> str:
+            return ""
+
+    made = tasks_on(SQLiteStore(f"sqlite:///{tmp_path / 'tasks.db'}"))
+    by_hand = tasks_on(SQLiteStore(f"sqlite:///{tmp_path / 'others.db'}"))
+    for tasks in (made, by_hand):
+        declare(tasks)
+    wired: MCPServer[Any] = MCPServer("by hand", extensions=[by_hand], middleware=[by_hand.middleware])
+    for mcp in (made.server("made"), wired):
+        mcp.tool(name="plain")(lambda: "")
+        listed = {tool.name: tool.meta for tool in await mcp.list_tools()}
+        mark: JSON = {"dev.perdure/idempotency": {}}
+        assert listed == {"priced": {"com.example/price": 1, **mark}, "free": mark, "plain": None}

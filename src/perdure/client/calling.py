@@ -9,34 +9,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
 import anyio
 from mcp.client.client import Client
-from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp_types import HEADER_MISMATCH, CallToolResult, InputRequiredResult, InputResponses, RequestParamsMeta, Result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
+from perdure.domain.names import IDEMPOTENCY_KEY
 
 from . import faults, questions
 from .errors import Malformed
 from .failpoints import reach
 from .journal import Journal, Record
 from .link import alone
+from .listing import listed
 from .once import answer_once
 from .snapshot import NotATask, Snapshot
 
-__all__ = ["Call", "Created", "Unheard", "created", "honours_keys"]
+__all__ = ["Call", "Created", "Unheard", "created"]
 
 _ROUND: Final = 300.0
 """Seconds that one round of a call has, for a client that sets none."""
-_LISTED: Final = 60.0
-_MOST_PAGES: Final = 100
-"""Seconds in which the listing is read again, and pages of it: a server may have cursors without end."""
 _PAUSE: Final = 0.25
 """Seconds before a call is made again that the server answered with nothing but its state."""
 
@@ -59,12 +57,6 @@ def created(answer: Created) -> Snapshot:
         return Snapshot.parse(answer.model_extra or {})
     except NotATask as error:
         raise Malformed("", f"The server answered with a task that is none: {error}") from error
-
-
-def honours_keys(session: ClientSession) -> bool:
-    """Whether the server says that a second call under one key is the first one."""
-    capabilities = session.server_capabilities
-    return capabilities is not None and IDEMPOTENCY in (capabilities.extensions or {})
 
 
 class Unheard(Exception):
@@ -119,7 +111,8 @@ class Call:
             modern = self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
             if error.code != HEADER_MISMATCH or not modern:
                 raise
-        await self._list()
+        with suppress(TimeoutError):
+            await listed(self._client, self._record.tool)
         return await self._try(responses, state)
 
     async def _try(
@@ -148,15 +141,6 @@ class Call:
                 allow_input_required=True,
                 allow_claimed=True,
             )
-
-    async def _list(self) -> None:
-        cursor: str | None = None
-        with anyio.move_on_after(_LISTED):
-            for _ in range(_MOST_PAGES):
-                page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
-                cursor = page.next_cursor
-                if cursor is None or any(tool.name == self._record.tool for tool in page.tools):
-                    return
 
     async def _responses(self, number: int, asked: InputRequiredResult) -> InputResponses | None:
         if not asked.input_requests:

@@ -19,9 +19,10 @@ from mcp_types import CallToolResult
 from pydantic import ValidationError
 
 from . import faults, pace
-from .calling import Call, Unheard, honours_keys
+from .calling import Call, Unheard
 from .errors import JournalUnusable, Unsure
 from .journal import Journal, Record
+from .listing import honours_keys, honours_keys_of, listed
 from .once import LOOK_EVERY
 from .snapshot import Snapshot
 
@@ -46,8 +47,7 @@ class Making:
         """
         while record.task_id is None:
             if not self.journal.is_busy(record):
-                if not honours_keys(self.client.session):
-                    raise Unsure(record)
+                await self._check_repeatable(record)
                 if self.journal.take(record):
                     return record
             else:
@@ -75,8 +75,9 @@ class Making:
             try:
                 return await call.make()
             except Unheard as unheard:
-                if unheard.is_over or not honours_keys(self.client.session):
+                if unheard.is_over:
                     raise Unsure(record) from unheard.__cause__
+                await self._check_repeatable(record, unheard.__cause__)
                 may_exist = True
             except Exception as error:  # boundary: whatever the SDK makes of a server, and callbacks
                 if not (may_exist and faults.has_no_room(error)):
@@ -85,6 +86,32 @@ class Making:
                 hint = faults.judge(error, "").after
             failures += 1
             await anyio.sleep(pace.backoff(failures, hint, self.chance()))
+
+    async def _check_repeatable(self, record: Record, cause: BaseException | None = None) -> None:
+        """That a call which may have happened is the same call if it is made again. `cause`: why nobody knows.
+
+        The server may be away just then, so the listing is asked for until there is an answer.
+
+        Raises:
+            Unsure: the server does not say so of that tool, or of none, or has no such tool.
+        """
+        if not honours_keys(self.client):
+            raise Unsure(record) from cause
+        failures = 0
+        while True:
+            try:
+                found = await listed(self.client, record.tool)
+            except Exception as error:  # boundary: whatever the SDK makes of a server
+                fault = faults.judge(error, "")
+                if fault.ends is not None or faults.is_over(error):
+                    raise Unsure(record, f"its tools can't be listed: {error}") from error
+            else:
+                if honours_keys_of(self.client, found):
+                    return
+                why = "the server has no such tool" if found is None else "the tool does not honour keys"
+                raise Unsure(record, why) from cause
+            failures += 1
+            await anyio.sleep(pace.backoff(failures, fault.after, self.chance()))
 
     def _end(self, call: Call, record: Record, error: Exception, *, may_exist: bool) -> None:
         """What is left on record of a call that came to an error.

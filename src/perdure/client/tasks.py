@@ -164,7 +164,9 @@ class Tasks(ClientExtension):
             client: that these `Tasks` were passed to, and that is connected.
             name: the tool's.
             arguments: the tool's.
-            idempotency_key: by which a server that honours it knows the call again. By default one that is drawn.
+            idempotency_key: by which a server that honours keys of this tool knows the call again. By default one that
+                is drawn. A tool whose listing does not say so (an ordinary tool of a Perdure server, say) runs at each
+                call, whatever the key; but while it is on record here, no second call is made under it.
             timeout: seconds, of everything together, the user's time included; None: for ever. Each request of the call
                 has the client's own `read_timeout_seconds`, or 300 s where that is None: a tool that takes longer
                 without a task needs a client that waits longer.
@@ -187,7 +189,8 @@ class Tasks(ClientExtension):
         """The handle of a task, by its id or by the idempotency key of its call. Nothing is called twice.
 
         A task that the journal does not know is taken as it is. A call of which no answer is on record is made again,
-        under its key, if the server says that it honours keys; while another process makes it, that is waited for.
+        under its key, if the server says, in its tool's listing too, that it honours keys; while another process makes
+        it, that is waited for.
 
         Raises:
             Unsure: it does not say so, or says nothing by which one could tell; whatever it said is the cause.

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import anyio
 from mcp.server.caching import CacheableMethod, CacheHint
-from mcp.server.extension import Extension
+from mcp.server.extension import Extension, ToolBinding
 from mcp.server.mcpserver import MCPServer, RequestStateSecurity
 from mcp_types import Implementation
 
@@ -23,6 +23,7 @@ from perdure.domain.model import JSONObject
 from perdure.engine.runtime import Runtime
 from perdure.tools.catalog import Catalog
 
+from . import idempotency
 from .guard import Guard
 from .identity import Identify
 from .listen import Listen
@@ -104,8 +105,12 @@ class Attachment:
     def list_tools(self) -> None:
         """List on the server, if it is known, what was declared since the last time."""
         if self.server is not None:
-            for binding in self._catalog.unlisted():
-                self.server.add_tool(binding.fn, **binding.kwargs)
+            for binding in self.unlisted():
+                self.server.add_tool(binding.fn, meta=binding.meta, **binding.kwargs)
+
+    def unlisted(self) -> list[ToolBinding]:
+        """What was declared since the last time, as it is listed."""
+        return [*map(idempotency.marked, self._catalog.unlisted())]
 
     def is_of(self, server: MCPServer[Any]) -> bool:
         """Whether `server` was made with any part of these tasks: the extension, the middleware or the lifespan."""

@@ -59,7 +59,7 @@ class TasksExtension(Extension):
         return self._attachment.settings
 
     def tools(self) -> Sequence[ToolBinding]:
-        return self._catalog.unlisted()
+        return self._attachment.unlisted()
 
     def methods(self) -> Sequence[MethodBinding]:
         self._attachment.applied = True

@@ -10,7 +10,8 @@ tool's version, nor what `prepare` found out, since none of these is the client'
 is kept.
 
 That keys are honoured is advertised in `server/discover`, beside the extensions: no extension of the SDK's, which a
-server put together by hand would have to be given too.
+server put together by hand would have to be given too. Of which tools it holds is said in their listings: an ordinary
+tool of the same server takes a second call for another one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from mcp.server.extension import ToolBinding
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolRequestParams
 
@@ -28,7 +30,7 @@ from perdure.domain.limits import Limits
 from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
 from perdure.store.codec import plain
 
-__all__ = ["Key", "advertised", "read"]
+__all__ = ["Key", "advertised", "marked", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,13 @@ def advertised(discovered: Mapping[str, Any]) -> dict[str, Any]:
     capabilities: dict[str, Any] = discovered["capabilities"]
     extensions: dict[str, Any] = {**capabilities.get("extensions", {}), IDEMPOTENCY: {}}
     return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
+
+
+def marked(binding: ToolBinding) -> ToolBinding:
+    """A task tool as it is listed: saying, beside its author's own `meta`, that it honours keys."""
+    rest = {name: value for name, value in binding.kwargs.items() if name != "meta"}
+    meta: dict[str, Any] = {**(binding.kwargs.get("meta") or {}), IDEMPOTENCY: {}}
+    return ToolBinding(binding.fn, meta, rest)
 
 
 def _digest(params: CallToolRequestParams) -> str:
