@@ -271,11 +271,9 @@ Loads = dict[str, tuple[int, int, int, int | None]]
 )
 def test_a_status_is_printed_as_the_pages_show_it(name: str, loads: Loads, unclaimable: list[str]) -> None:
     columns = ("ready", "held", "waiting", "oldest_ready_ms")
-    handlers = [
-        {"handler": f"tools/call:{tool}", **dict(zip(columns, load, strict=True))} for tool, load in loads.items()
-    ]
-    said = "\n".join(say_status({"store": "", "workers": [], "handlers": handlers, "unclaimable": unclaimable}))
-    table = said[said.index("handler ") :]
+    handlers = [{"tool": f"tools/call:{tool}", **dict(zip(columns, load, strict=True))} for tool, load in loads.items()]
+    said = "\n".join(say_status({"store": "", "workers": [], "tools": handlers, "unclaimable": unclaimable}))
+    table = said[said.index("tool  ") :]
     assert f"{table}\n```" in (ROOT / "docs" / name).read_text("utf-8")
 
 

@@ -27,7 +27,7 @@ ADDED: Final = 4.0
 
 async def status(folder: Path) -> dict[str, Any]:
     found = await said(folder, "status")
-    return {each["handler"]: (each["ready"], each["held"]) for each in found["handlers"]} | {
+    return {each["tool"]: (each["ready"], each["held"]) for each in found["tools"]} | {
         "unclaimable": found["unclaimable"]
     }
 

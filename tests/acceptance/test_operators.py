@@ -67,7 +67,7 @@ async def test_what_a_live_worker_holds_is_told_to_stop_and_does(site: Site) -> 
     assert (await site.told("cancel", task_id))["tasks"][0]["outcome"] == "asked"
     assert (await site.client.until(task_id))["status"] == "cancelled"
     status, output = await site.operate("cancel", task_id)
-    assert (status, output) == (0, f"{task_id}  cancelled\n")
+    assert (status, output) == (0, f"{task_id}  over before: cancelled\n")
 
 
 @pytest.mark.parametrize("tool", ["nap", "try_step", "try_all"])
@@ -88,7 +88,7 @@ async def test_what_is_over_is_ordered_anew_and_run_and_thrown_away_with_the_old
     task_id = await site.client.start("try_all", {"file": str(file)})
     assert (await site.client.until(task_id))["result"]["content"][0]["text"] == "first"
     file.write_text("second")
-    new_id = (await site.told("retry", task_id))["new"]
+    new_id = (await site.told("retry", task_id, "--anew"))["new"]
     assert (await site.client.until(new_id))["result"]["content"][0]["text"] == "second"
     assert await site.told("purge", "--status", "finished", "--yes") == {"purged": 2}
     assert await site.told("ls") == {"tasks": [], "more": False}

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from perdure.ops.logs import LEVELS
+from perdure.ops.options import LEVELS
 
 PROGRAM: Final = """\
 import logging, sys
@@ -32,12 +32,12 @@ def logged(before: str = "", missing: tuple[str, ...] = ()) -> str:
 
 LEVELLED: Final = """\
 import logging
-from perdure.ops import logs
+from perdure.ops import logs, options
 from mcp.server.mcpserver import MCPServer
 MCPServer("small")
 logs.configure({level!r})
 for name in ("perdure.wire.guard", "httpcore.http11", "mine"):
-    for level in logs.LEVELS:
+    for level in options.LEVELS:
         logging.getLogger(name).log(getattr(logging, level.upper()), "%s", level)
 """
 

@@ -49,7 +49,9 @@ def run(*command: str) -> Result:
 def test_what_looks_at_a_store_looks_at_that_one(named: Path) -> None:
     done = run("status", "--json")
     assert json.loads(done.output)["store"] == url(named)
-    assert run("tasks", "show", "tsk_" + "a" * 32).output == "perdure: Task not found\n"
+    assert run("tasks", "show", unknown := "tsk_" + "a" * 32).output.startswith(
+        f"perdure: There is no task {unknown}: "
+    )
 
 
 def test_it_goes_before_the_programs_own(named: Path, tmp_path: Path) -> None:

@@ -11,10 +11,15 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["Command", "Group"]
+__all__ = ["Command", "Group", "hidden"]
 
 _SECRETIVE: Final = re.compile(r"[\w+.-]*://.*|\S*@.*|\bpass\w*\s*=.*", re.IGNORECASE | re.DOTALL)
 """From where something begins that may be the URL of a store, or what libpq has instead, to the end."""
+
+
+def hidden(text: str) -> str:
+    """The text, without what may be a password."""
+    return _SECRETIVE.sub("…", text)
 
 
 def _discreet(error: click.UsageError) -> click.UsageError:
@@ -22,7 +27,7 @@ def _discreet(error: click.UsageError) -> click.UsageError:
     text = error.format_message()
     if _SECRETIVE.search(text) is None:
         return error
-    return click.UsageError(f"{_SECRETIVE.sub('…', text)} (what may hold a password is not shown)", error.ctx)
+    return click.UsageError(f"{hidden(text)} (what may hold a password is not shown)", error.ctx)
 
 
 class Command(click.Command):

@@ -15,10 +15,8 @@ from typing import Any, Final, cast
 
 from starlette.requests import ClientDisconnect
 
-__all__ = ["LEVELS", "configure"]
+__all__ = ["configure"]
 
-LEVELS: Final = ("debug", "info", "warning", "error")
-"""What `--log-level` takes."""
 _OURS: Final = "perdure"
 """The logger above all of ours."""
 
@@ -50,9 +48,9 @@ class _Lines(logging.Formatter):
 def configure(level: str | None = None) -> None:
     """Give the log its format, unless the program did. To be called once the server is there.
 
-    `level`, one of `LEVELS`: from where on our own loggers write. All other levels stay as they are: what libraries say
-    of each request would bury what was asked for. A program that has done exactly what the SDK does can't be told from
-    it.
+    `level`, one of `options.LEVELS`: from where on our own loggers write. All other levels stay as they are: what
+    libraries say of each request would bury what was asked for. A program that has done exactly what the SDK does can't
+    be told from it.
     """
     if level is not None:
         logging.getLogger(_OURS).setLevel(level.upper())

@@ -10,9 +10,18 @@ import click
 from perdure.domain.errors import InvalidDuration
 from perdure.domain.policy import milliseconds
 
-from . import logs
-
-__all__ = ["LOG_LEVEL", "STORE", "Duration", "log_level", "named_store", "served_queues", "serving", "store", "working"]
+__all__ = [
+    "LEVELS",
+    "LOG_LEVEL",
+    "STORE",
+    "Duration",
+    "log_level",
+    "named_store",
+    "served_queues",
+    "serving",
+    "store",
+    "working",
+]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
@@ -43,12 +52,14 @@ named_store = click.option(
 )
 
 LOG_LEVEL: Final = "PERDURE_LOG_LEVEL"
+LEVELS: Final = ("debug", "info", "warning", "error")
+"""What `--log-level` takes."""
 
 log_level = click.option(
     "--log-level",
     envvar=LOG_LEVEL,
     show_envvar=True,
-    type=click.Choice(logs.LEVELS, case_sensitive=False),
+    type=click.Choice(LEVELS, case_sensitive=False),
     help="From where on Perdure's own loggers write; as they are without it, which is info as a rule.",
 )
 

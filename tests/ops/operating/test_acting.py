@@ -1,8 +1,11 @@
 """`perdure tasks cancel`, `retry` and `purge`: what they do, what they refuse, and when they ask."""
 
 import json
+import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,7 +102,7 @@ def test_what_nobody_runs_is_cancelled_whoever_owns_it_and_what_is_held_is_asked
     assert got(url, bobs, BOB).status is Status.CANCELLED
     assert printed("tasks", "cancel", running, bobs, "--store", url).splitlines() == [
         f"{running}  asked to stop; its code decides",
-        f"{bobs}  cancelled",
+        f"{bobs}  over before: cancelled",
     ]
 
 
@@ -112,8 +115,8 @@ def test_what_can_not_be_cancelled_keeps_nobody_from_cancelling_the_others(url: 
     done = refused("tasks", "cancel", finished, unknown, "nonsense", "tsk_", waiting, "--store", url)
     assert done.splitlines() == [
         f"{finished}  over before: completed",
-        f"{unknown}  refused: Task not found",
-        "nonsense  refused: Malformed task id",
+        f"{unknown}  refused: There is no task {unknown}: perdure tasks ls shows which there are",
+        "nonsense  refused: nonsense is no task id: perdure tasks ls shows which there are",
         "tsk_  refused: Several ids begin with tsk_: say more of it",
         f"{waiting}  cancelled",
     ]
@@ -128,10 +131,14 @@ def test_all_that_have_something_in_common_are_cancelled_once_somebody_has_agree
         return [await over(store), await ready(store, owner=BOB), await ready(store), await asking(store)]
 
     finished, bobs, waiting, asks = opened(url, fill)
-    for answer in ("", "n\n"):
+    for answer, code, said in (
+        ("", 2, "Nobody is here to agree, so nothing was done. Say --yes.\n"),
+        ("n\n", 1, "perdure: nothing was done\n"),
+    ):
         done = command(url, "cancel", "--principal", "ada", answer=answer)
-        assert (done.exit_code, done.stdout) == (1, "")
+        assert (done.exit_code, done.stdout) == (code, "")
         assert done.stderr.startswith("Ask 2 tasks to stop? [y/N]: ")
+        assert done.stderr.endswith(said)
     assert got(url, waiting).status is Status.WORKING
     done = command(url, "cancel", "--principal", "ada", "--json", answer="y\n")
     assert done.exit_code == 0
@@ -215,7 +222,7 @@ def test_what_is_over_is_ordered_anew_for_the_same_owner_and_stays_over(url: str
 
     task_id = opened(url, fill)
     before = inspected(url, task_id)
-    new_id = json.loads(printed("tasks", "retry", task_id, "--store", url, "--json"))["new"]
+    new_id = json.loads(printed("tasks", "retry", task_id, "--anew", "--store", url, "--json"))["new"]
     assert inspected(url, task_id) == before
     new = inspected(url, new_id)
     assert new.operation == before.operation
@@ -228,9 +235,51 @@ def test_what_is_over_is_ordered_anew_for_the_same_owner_and_stays_over(url: str
     )
     assert (new.journal.entries, new.events) == ({}, ())
     assert new.run is not None
-    line = printed("tasks", "retry", task_id, "--store", url)
-    assert line.startswith(f"{task_id}  over; ordered anew as tsk_")
-    assert new_id not in line, "each time another one"
+    line = printed("tasks", "retry", task_id, "--anew", "--store", url)
+    assert line == f"{task_id}  over; ordered anew before as {new_id}\n"
+
+
+def test_two_operators_at_once_order_what_is_over_anew_once(url: str) -> None:
+    task_id = opened(url, over)
+
+    def order(_: int) -> Any:
+        return acting.order_anew(url, task_id, max_attempts=10, timeout_ms=None)
+
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(order, range(4), timeout=PATIENCE))
+    assert sorted(each["outcome"] for each in done) == ["before", "before", "before", "new"]
+    assert len({each["new"] for each in done}) == 1
+    assert len(opened(url, everything)) == 2
+
+
+def test_who_means_to_hurry_a_task_orders_none(url: str) -> None:
+    """It may have come to its end just now."""
+    task_id = opened(url, over)
+    said = refused("tasks", "retry", task_id, "--store", url)
+    assert said.endswith("is left as it is: it is over; --anew orders another one")
+    assert opened(url, everything) == [task_id]
+    said = refused("tasks", "retry", task_id, "--timeout", "90s", "--store", url, status=2)
+    assert "--max-attempts and --timeout are for a new task: say --anew." in said
+
+
+def test_what_is_not_over_is_not_ordered_anew(url: str) -> None:
+    task_id = opened(url, backing_off)
+    said = refused("tasks", "retry", task_id, "--anew", "--store", url)
+    assert said == f"perdure: {ids.abbreviated(task_id)} is not over: it is working"
+    assert opened(url, everything) == [task_id]
+
+
+@pytest.mark.parametrize("column", ["ttl_ms", "keep_ms"])
+def test_a_task_with_a_damaged_span_is_not_ordered_anew(
+    file: str, tmp_path: Path, column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    task_id = opened(file, over)
+    with closing(sqlite3.connect(tmp_path / "tasks.db")) as connection, connection:
+        connection.execute(f"UPDATE task SET {column} = ?", [2**63 - 1])
+    said = refused("tasks", "retry", task_id, "--anew", "--store", file)
+    assert said == "perdure: A stored value was damaged, and has to be restored from a backup"
+    assert f"task {ids.abbreviated(task_id)}: its ttl was damaged" in caplog.text
+    assert opened(file, everything) == [task_id]
 
 
 def test_what_bounds_the_new_run_is_said_by_the_operator(url: str) -> None:
@@ -240,7 +289,7 @@ def test_what_bounds_the_new_run_is_said_by_the_operator(url: str) -> None:
         return (claim.deadline_at or 0) - claim.at, len((await store.inspect(claim.task.id)).events)
 
     task_id = opened(url, over)
-    words = ("--timeout", "90s", "--max-attempts", "1")
+    words = ("--anew", "--timeout", "90s", "--max-attempts", "1")
     new_id = json.loads(printed("tasks", "retry", task_id, "--store", url, "--json", *words))["new"]
     assert opened(url, times_out) == (90_000, 1)
     assert inspected(url, new_id).task.status is Status.FAILED
@@ -253,18 +302,21 @@ def test_of_a_sealed_store_a_run_is_hastened_without_keys_and_nothing_is_ordered
     ring = KeyRing(OLD)
     waiting, finished = opened(url, backing_off, ring), opened(url, over, ring)
     assert printed("tasks", "retry", waiting, "--store", url) == f"{waiting}  due now\n"
-    assert "sealed under the key 'old'" in refused("tasks", "retry", finished, "--store", url)
+    assert "sealed under the key 'old'" in refused("tasks", "retry", finished, "--anew", "--store", url)
     assert len(opened(url, everything, ring)) == 2
     monkeypatch.setenv("PERDURE_KEYS", OLD)
-    new_id = json.loads(printed("tasks", "retry", finished, "--store", url, "--json"))["new"]
+    new_id = json.loads(printed("tasks", "retry", finished, "--anew", "--store", url, "--json"))["new"]
     assert inspected(url, new_id, ring).operation.params == {"size": "large"}
     assert inspected(url, waiting, ring).events[0].detail == SECRET
 
 
 def test_what_is_not_there_can_not_be_retried(url: str) -> None:
     opened(url, ready)
-    assert refused("tasks", "retry", "tsk_" + "a" * 32, "--store", url) == "perdure: Task not found"
-    assert refused("tasks", "retry", "nonsense", "--store", url) == "perdure: Malformed task id"
+    unknown = "tsk_" + "a" * 32
+    for words in ((), ("--anew",)):
+        said = refused("tasks", "retry", unknown, *words, "--store", url)
+        assert said.startswith(f"perdure: There is no task {unknown}: ")
+        assert refused("tasks", "retry", "nonsense", *words, "--store", url).startswith("perdure: nonsense is no task")
 
 
 # -- purge -------------------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_tasks_are_listed_the_newest_first_with_how_their_runs_stand(url: str) -
     ]
     assert found["more"] is False
     held = found["tasks"][3]
-    assert (held["handler"], held["owner"]["tenant"], held["cancel_requested"]) == (REPORT, "acme", True)
+    assert (held["tool"], held["owner"]["tenant"], held["cancel_requested"]) == (REPORT, "acme", True)
     assert held["expires_at"] == held["created_at"] + HOUR
     assert held["run"]["attempt"] == 1
 
@@ -122,7 +122,8 @@ def test_a_list_in_words_shows_as_much_of_an_id_as_logs_do(url: str) -> None:
         (("--status", "completed", "--status", "input_required"), 2),
         (("--status", "failed"), 0),
         (("--tool", "report"), 4),
-        (("--tool", REPORT), 0),
+        (("--tool", REPORT), 4),
+        (("--tool", f"{REPORT}@2"), 0),
         (("--tenant", "acme", "--principal", "ada"), 3),
         (("--tenant", "", "--principal", "ada"), 0),
         (("--older", "1h"), 0),
@@ -188,10 +189,10 @@ def test_tasks_are_counted_by_tool_and_status_with_what_waits(url: str, monkeypa
         monkeypatch.setattr(looking, "COUNTED", part)
         found = json.loads(printed("tasks", "stats", "--store", url, "--json"))
         assert found["store"] == stores.described(url)
-        other, report = found["handlers"]
+        other, report = found["tools"]
         counts = ("working", "input_required", "completed", "failed", "cancelled", "ready", "held", "waiting")
-        assert (other["handler"], *(other[name] for name in counts)) == ("tools/call:other", 1, 0, 0, 0, 0, 1, 0, 0)
-        assert (report["handler"], *(report[name] for name in counts)) == (REPORT, 2, 1, 1, 0, 0, 1, 1, 1)
+        assert (other["tool"], *(other[name] for name in counts)) == ("tools/call:other", 1, 0, 0, 0, 0, 1, 0, 0)
+        assert (report["tool"], *(report[name] for name in counts)) == (REPORT, 2, 1, 1, 0, 0, 1, 1, 1)
         oldest = listed(url, "--status", "unfinished", "--tool", "report")["tasks"][-1]
         assert report["oldest_unfinished_at"] == oldest["created_at"]
     lines = printed("tasks", "stats", "--store", url).splitlines()
@@ -203,7 +204,7 @@ def test_tasks_are_counted_by_tool_and_status_with_what_waits(url: str, monkeypa
 
 def test_of_a_tool_whose_tasks_are_all_over_nothing_waits(url: str) -> None:
     opened(url, over)
-    (row,) = json.loads(printed("tasks", "stats", "--store", url, "--json"))["handlers"]
+    (row,) = json.loads(printed("tasks", "stats", "--store", url, "--json"))["tools"]
     assert (row["completed"], row["oldest_unfinished_at"], row["oldest_ready_ms"]) == (1, None, None)
     assert printed("tasks", "stats", "--store", url).splitlines()[-2:] == ["", "no open task"]
 
@@ -246,7 +247,7 @@ def test_a_task_whose_row_was_damaged_is_left_out_of_every_list(
     opened(file, some)
     damaged(tmp_path / "tasks.db", "UPDATE task SET status = 'elsewhere' WHERE seq = 2")
     assert len(listed(file)["tasks"]) == len(exported(file)) == 4
-    (_, report) = json.loads(printed("tasks", "stats", "--store", file, "--json"))["handlers"]
+    (_, report) = json.loads(printed("tasks", "stats", "--store", file, "--json"))["tools"]
     assert (report["working"], report["held"]) == (1, 1)
     assert "was damaged" in caplog.text
 

@@ -49,7 +49,7 @@ from tests.support import eventually
 def test_a_task_is_shown_without_what_it_is_about(url: str) -> None:
     task_id = opened(url, in_the_middle)
     found = json.loads(printed("tasks", "show", task_id, "--store", url, "--json"))
-    assert (found["status"], found["handler"]) == ("input_required", REPORT)
+    assert (found["status"], found["tool"]) == ("input_required", REPORT)
     assert {name: found["run"][name] for name in ("state", "attempt", "failures", "deaths", "session")} == {
         "state": "waiting",
         "attempt": 2,
@@ -226,9 +226,12 @@ def test_a_run_that_no_worker_has_a_handler_for_is_said_so(url: str) -> None:
 
 def test_a_task_that_is_not_there_is_said_so(url: str) -> None:
     opened(url, busy)
-    assert refused("tasks", "show", "tsk_" + "a" * 32, "--store", url) == "perdure: Task not found"
-    assert refused("tasks", "show", "tsk_zzz", "--store", url) == "perdure: Task not found"
-    assert refused("tasks", "show", "nonsense", "--store", url) == "perdure: Malformed task id"
+    look = "perdure tasks ls shows which there are"
+    for text in ("tsk_" + "a" * 32, "tsk_zzz"):
+        assert refused("tasks", "show", text, "--store", url) == f"perdure: There is no task {text}: {look}"
+    assert refused("tasks", "show", "nonsense", "--store", url) == f"perdure: nonsense is no task id: {look}"
+    said = refused("tasks", "show", "postgresql://ada:swordfish@db", "--store", url)
+    assert said == f"perdure: … is no task id: {look}"
 
 
 def test_a_task_is_found_by_what_logs_show_of_its_id(url: str) -> None:

@@ -40,7 +40,7 @@ def test_a_status_shows_who_works_and_what_waits_and_what_nobody_can_run(url: st
     assert found["store"] == stores.described(url)
     states = {(each["host"] == "elsewhere", each["state"]) for each in found["workers"]}
     assert states == {(False, "alive"), (False, "gone"), (True, "lapsed")}
-    assert {each["handler"]: (each["ready"], each["held"], each["waiting"]) for each in found["handlers"]} == {
+    assert {each["tool"]: (each["ready"], each["held"], each["waiting"]) for each in found["tools"]} == {
         "tools/call:other": (2, 0, 0),
         REPORT: (1, 0, 1),
     }
@@ -95,7 +95,9 @@ def test_names_can_not_reach_the_terminal(url: str) -> None:
     for command in commands:
         output = printed(*command, "--store", url)
         assert all(line.isprintable() for line in output.splitlines()), command
-    assert refused("tasks", "cancel", "\x1b[2J", "--store", url) == " [2J  refused: Malformed task id".strip()
+    assert refused("tasks", "cancel", "\x1b[2J", "--store", url) == (
+        "[2J  refused:  [2J is no task id: perdure tasks ls shows which there are"
+    )
 
 
 def migrated_to(path: Path, version: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import anyio
@@ -10,15 +12,25 @@ import anyio
 from perdure.domain import ids
 from perdure.domain.errors import MalformedTaskId, PerdureError, TaskNotFound
 from perdure.domain.operating import Listed, Which
-from perdure.ops import keys, stores
+from perdure.ops import discretion, keys, stores
+from perdure.ops.text import cleaned
 from perdure.store.base import Store
 
-__all__ = ["Refused", "listed_as", "resolve_id", "walk", "with_store"]
+__all__ = ["Meant", "Refused", "about", "listed_as", "resolve_id", "walk", "with_store"]
 
 T = TypeVar("T")
 
+_LOOK: Final = "perdure tasks ls shows which there are"
+
 PART: Final = 1_000
 """Tasks that are looked at in one read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant(Which):
+    """Which tasks are meant, perhaps only those of one `handler`, so of one version of a tool."""
+
+    handler: str | None = None
 
 
 class Refused(PerdureError):
@@ -58,11 +70,29 @@ async def walk(store: Store, which: Which) -> AsyncIterator[tuple[Listed, ...]]:
     after: int | None = None
     while True:
         part = await store.browse(which, after, PART)
-        if part.tasks:
-            yield part.tasks
+        found = part.tasks
+        if isinstance(which, Meant) and which.handler is not None:
+            found = tuple(each for each in found if each.handler == which.handler)
+        if found:
+            yield found
         if part.next is None:
             return
         after = part.next
+
+
+@contextmanager
+def about(text: str) -> Generator[None]:
+    """What was typed is told to whoever typed it, if there is no such task."""
+    try:
+        yield
+    except MalformedTaskId:
+        raise Refused(f"{_said(text)} is no task id: {_LOOK}") from None
+    except TaskNotFound:
+        raise Refused(f"There is no task {_said(text)}: {_LOOK}") from None
+
+
+def _said(text: str) -> str:
+    return discretion.hidden(cleaned(text))
 
 
 async def resolve_id(store: Store, text: str) -> str:
@@ -74,9 +104,9 @@ async def resolve_id(store: Store, text: str) -> str:
         Refused: those of several do.
     """
     try:
-        return ids.parse(text)
+        return ids.parse(text)  # a list would not show it if its row was damaged
     except MalformedTaskId:
-        return (await _only(store, ids.beginning(text))).id
+        return (await listed_as(store, text)).id
 
 
 async def listed_as(store: Store, text: str) -> Listed:
@@ -85,10 +115,7 @@ async def listed_as(store: Store, text: str) -> Listed:
     Raises:
         MalformedTaskId, TaskNotFound, Refused: as `resolve_id`.
     """
-    return await _only(store, ids.beginning(text))
-
-
-async def _only(store: Store, prefix: str) -> Listed:
+    prefix = ids.beginning(text)
     found = await store.find_by_prefix(prefix, 2)
     if len(found) > 1:
         raise Refused(f"Several ids begin with {prefix}: say more of it")

@@ -6,20 +6,24 @@ What a task has become meanwhile decides, not what it was when it was looked at.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from perdure.domain import ids
-from perdure.domain.errors import MalformedTaskId, TaskExpired, TaskNotFound, Unreadable
+from perdure.domain.errors import TaskExpired, TaskNotFound, Unreadable
 from perdure.domain.model import NewTask, Status, Task
 from perdure.domain.operating import Hastened, Listed, Which
+from perdure.domain.timeline import Inspection
 from perdure.store.base import Store
 
-from .access import Refused, listed_as, resolve_id, walk, with_store
+from .access import Refused, about, listed_as, resolve_id, walk, with_store
 from .plain import Plain
 
-__all__ = ["cancel_all", "cancel_named", "count", "purge", "retry"]
+__all__ = ["cancel_all", "cancel_named", "count", "hurry", "order_anew", "purge"]
+
+logger = logging.getLogger(__name__)
 
 _BATCH: Final = 200
 """Tasks that are deleted at once, as the janitor does."""
@@ -27,7 +31,12 @@ _WHY_NOT: Final = {
     Hastened.HELD: "a worker has it; cancel it, or wait until it comes back",
     Hastened.READY: "it is due already, and waits for a worker",
     Hastened.WAITING: "it waits for an answer or for work elsewhere",
+    Hastened.OVER: "it is over; --anew orders another one",
 }
+_LONGEST: Final = 2**53
+"""Milliseconds that no ttl has (`policy`). Added to an instant such a number is one that no store takes."""
+_AGAIN: Final = "perdure:anew:"
+"""How the idempotency keys of tasks begin that were ordered anew."""
 
 
 def count(store: str, which: Which) -> int:
@@ -64,62 +73,93 @@ async def _tried(name: str, cancel: Awaitable[Plain]) -> Plain:
     """What came of it; one that can't be cancelled is no reason to leave the others alone."""
     try:
         return await cancel
-    except (MalformedTaskId, TaskNotFound, TaskExpired, Unreadable, Refused) as error:
+    except (TaskNotFound, TaskExpired, Unreadable, Refused) as error:
         return {"task": name, "outcome": "refused", "why": str(error)}
 
 
 async def _cancel_named(store: Store, text: str) -> Plain:
-    return await _cancel(store, await listed_as(store, text))
+    with about(text):
+        return await _cancel(store, await listed_as(store, text))
 
 
 async def _cancel(store: Store, task: Listed) -> Plain:
     after = await store.request_cancel(task.owner, task.id)
-    return {"task": task.id, "outcome": _outcome(after), "status": after.status.value}
+    return {"task": task.id, "outcome": _outcome(task, after), "status": after.status.value}
 
 
-def _outcome(task: Task) -> str:
-    if task.status is Status.CANCELLED:
-        return "cancelled"
-    return "over" if task.status.terminal else "asked"
+def _outcome(before: Listed, after: Task) -> str:
+    """What came of asking. Of two who ask at the same moment both have cancelled it: neither found it over."""
+    if not after.status.terminal:
+        return "asked"
+    return "cancelled" if after.status is Status.CANCELLED and not before.status.terminal else "over"
 
 
 # -- retrying ----------------------------------------------------------------------------------------------------------
 
 
-def retry(store: str, text: str, *, max_attempts: int, timeout_ms: int | None) -> Plain:
-    """Make a run due that waits for a time (the store's verb is `hasten`); or order anew what is over, as a new task.
-
-    `max_attempts`, `timeout_ms`: of the new task. They belong to the run, which is gone with the end of the old one.
+def hurry(store: str, text: str) -> Plain:
+    """Make a run due that waits for a time (the store's verb is `hasten`). What is over is left as it is.
 
     Raises:
-        SystemExit: neither can be done; one line says why.
+        SystemExit: it waits for no time; one line says why.
     """
 
     async def hasten(opened: Store) -> tuple[str, Hastened]:
-        task_id = await resolve_id(opened, text)
-        return task_id, await opened.hasten(task_id)
+        with about(text):
+            task_id = await resolve_id(opened, text)
+            return task_id, await opened.hasten(task_id)
 
     task_id, done = with_store(store, hasten)
-    if done is Hastened.OVER:
-        return with_store(store, lambda opened: _anew(opened, task_id, max_attempts, timeout_ms), contents=True)
     if done is not Hastened.DUE:
         raise SystemExit(f"perdure: {ids.abbreviated(task_id)} is left as it is: {_WHY_NOT[done]}")
     return {"task": task_id, "outcome": "due", "new": None}
 
 
-async def _anew(store: Store, task_id: str, max_attempts: int, timeout_ms: int | None) -> Plain:
-    found = await store.inspect(task_id)
-    new = NewTask(
+def order_anew(store: str, text: str, *, max_attempts: int, timeout_ms: int | None) -> Plain:
+    """Order what is over anew, as a task of its own; once only, however many ask.
+
+    `max_attempts`, `timeout_ms`: of the new task. They belong to the run, which is gone with the end of the old one.
+
+    Raises:
+        SystemExit: it is not over, or can't be read; one line says why.
+    """
+
+    async def act(opened: Store) -> Plain:
+        with about(text):
+            found = await opened.inspect(await resolve_id(opened, text))
+        if not found.task.status.terminal:
+            raise Refused(f"{ids.abbreviated(found.task.id)} is not over: it is {found.task.status}")
+        new = _anew(found, max_attempts, timeout_ms)
+        made = await opened.create(new)
+        return {"task": found.task.id, "outcome": "new" if made.id == new.id else "before", "new": made.id}
+
+    return with_store(store, act, contents=True)
+
+
+def _anew(found: Inspection, max_attempts: int, timeout_ms: int | None) -> NewTask:
+    """The same once more. What is over does not change, so its id is a key that all who ask know.
+
+    Raises:
+        Unreadable: its spans were damaged; it is said in the log.
+    """
+    task = found.task
+    if any(span is not None and span > _LONGEST for span in (task.ttl_ms, task.keep_ms)):
+        damaged = Unreadable(None, "was damaged, and has to be restored from a backup")
+        logger.critical("task %s: %s", ids.abbreviated(task.id), damaged.of("its ttl"))
+        raise damaged
+    again = f"{_AGAIN}{task.id}"
+    return NewTask(
         ids.mint(secrets.token_bytes),
-        found.task.owner,
+        task.owner,
         found.operation,
-        ttl_ms=found.task.ttl_ms,
-        keep_ms=found.task.keep_ms,
-        poll_ms=found.task.poll_ms,
+        ttl_ms=task.ttl_ms,
+        keep_ms=task.keep_ms,
+        poll_ms=task.poll_ms,
         max_attempts=max_attempts,
         timeout_ms=timeout_ms,
+        key=again,
+        digest=again,
     )
-    return {"task": task_id, "outcome": "new", "new": (await store.create(new)).id}
 
 
 # -- purging -----------------------------------------------------------------------------------------------------------

@@ -7,11 +7,13 @@ understood. It asks before it touches tasks that were not named one by one, unle
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from perdure.domain.model import Status
 from perdure.domain.operating import Which
 from perdure.ops import options, text
 
@@ -21,6 +23,9 @@ from .plain import Plain
 __all__ = ["echo", "tasks"]
 
 CommandT = TypeVar("CommandT", bound=Callable[..., None])
+
+_ATTEMPTS: Final = 10
+_ENDED_ITSELF: Final = (Status.COMPLETED, Status.FAILED)
 
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 _contents = click.option(
@@ -117,25 +122,32 @@ def cancel(
         _agreed(store, which, "Ask {} to stop?", yes=yes)
         done = acting.cancel_all(store, which)
     echo({"tasks": done}, None if as_json else words.say_cancelled)
-    if any(each["outcome"] in ("refused", "over") for each in done):
+    if any(each["outcome"] == "refused" or each["status"] in _ENDED_ITSELF for each in done):
         context.exit(1)
 
 
 @tasks.command()
 @click.argument("task_id", metavar="TASK_ID")
+@click.option("--anew", is_flag=True, help="Order what is over once more, as another task.")
 @click.option(
-    "--max-attempts", type=click.IntRange(1), default=10, show_default=True, help="Deaths of workers until it fails."
+    "--max-attempts", type=click.IntRange(1), help="With --anew: deaths of workers until it fails. 10 without it."
 )
-@click.option("--timeout", type=options.Duration(), help="Bound of each run. None by default.")
+@click.option("--timeout", type=options.Duration(), help="With --anew: bound of each run. None without.")
 @_on_a_store
-def retry(task_id: str, store: str, as_json: bool, max_attempts: int, timeout: int | None) -> None:
-    """Do not wait any longer: make a run due that waits for a time, or order anew what is over.
+def retry(task_id: str, store: str, as_json: bool, anew: bool, max_attempts: int | None, timeout: int | None) -> None:
+    """Do not wait any longer: make a run due that waits for a time; or with --anew, order anew what is over.
 
     What is over stays over: the new task has an id of its own, the same owner, tool, arguments and ttl, and the
-    MAX-ATTEMPTS and TIMEOUT that are given here, since the old one's are not kept. It needs the keys of a store that is
-    sealed.
+    MAX-ATTEMPTS and TIMEOUT that are given here, since the old one's are not kept. A task is ordered anew once; after
+    that you are told which the new one is. It needs the keys of a store that is sealed.
     """
-    done = acting.retry(store, task_id, max_attempts=max_attempts, timeout_ms=timeout)
+    if anew:
+        attempts = _ATTEMPTS if max_attempts is None else max_attempts
+        done = acting.order_anew(store, task_id, max_attempts=attempts, timeout_ms=timeout)
+    elif max_attempts is None and timeout is None:
+        done = acting.hurry(store, task_id)
+    else:
+        raise click.UsageError("--max-attempts and --timeout are for a new task: say --anew.")
     echo(done, None if as_json else words.say_retried)
 
 
@@ -180,6 +192,16 @@ def _meant(given: dict[str, Any], among: filters.Statuses) -> Which:
 
 
 def _agreed(store: str, which: Which, question: str, *, yes: bool) -> None:
-    if not yes:
-        count = acting.count(store, which)
-        click.confirm(question.format(f"{count} task{'' if count == 1 else 's'}"), abort=True, err=True)
+    """Go on only if somebody agrees. The end of the input is nobody's answer: there is no terminal, most likely."""
+    if yes:
+        return
+    count = acting.count(store, which)
+    counted = f"{count} task{'' if count == 1 else 's'}"
+    click.echo(f"{question.format(counted)} [y/N]: ", nl=False, err=True)
+    answer = sys.stdin.readline() if sys.stdin else ""
+    if not answer:
+        click.echo(err=True)
+        raise click.UsageError("Nobody is here to agree, so nothing was done. Say --yes.")
+    if answer.strip().lower() not in ("y", "yes"):
+        click.echo("perdure: nothing was done", err=True)
+        raise click.exceptions.Exit(1)

@@ -8,8 +8,9 @@ from typing import Final, TypeVar
 import click
 
 from perdure.domain.model import Status
-from perdure.domain.operating import Which
 from perdure.ops.options import Duration
+
+from .access import Meant
 
 __all__ = ["FINISHED", "UNFINISHED", "Statuses", "filtered", "which"]
 
@@ -18,6 +19,9 @@ CommandT = TypeVar("CommandT", bound=Callable[..., None])
 Statuses = frozenset[Status]
 UNFINISHED: Final[Statuses] = frozenset(status for status in Status if not status.terminal)
 FINISHED: Final[Statuses] = frozenset(Status) - UNFINISHED
+
+_CALL: Final = "tools/call:"
+"""How tools are called where they are listed, beside what else could become a task."""
 
 _GROUPS: Final[dict[str, Statuses]] = {
     "unfinished": UNFINISHED,
@@ -36,7 +40,9 @@ def filtered(command: CommandT) -> CommandT:
             type=click.Choice([*_GROUPS]),
             help="In this status; may be given again.",
         ),
-        click.option("--tool", metavar="NAME", help="Of this tool, whatever its version."),
+        click.option(
+            "--tool", metavar="NAME", help="Of this tool, whatever its version; of one version, as lists print it."
+        ),
         click.option("--tenant", metavar="NAME", help="Of this tenant."),
         click.option("--principal", metavar="NAME", help="Of this principal."),
         click.option("--older", type=Duration(), help="Created at least so long ago: 90s, 15m, 2h, 7d."),
@@ -62,7 +68,7 @@ def which(
     unchanged: int | None,
     *,
     among: Statuses = frozenset(Status),
-) -> Which:
+) -> Meant:
     """Which tasks the options mean, of those whose status is `among` these.
 
     Raises:
@@ -71,4 +77,6 @@ def which(
     named = frozenset(status for each in statuses for status in _GROUPS[each]) or among
     if not named <= among:
         raise click.UsageError(f"--status: this is for {' and '.join(sorted(among))} tasks only.")
-    return Which(named, tool, tenant, principal, older, newer, unchanged)
+    handler = tool if tool is not None and tool.startswith(_CALL) else None
+    name = tool if handler is None else None
+    return Meant(named, name, tenant, principal, older, newer, unchanged, handler)

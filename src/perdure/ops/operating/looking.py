@@ -12,7 +12,7 @@ from perdure.ops import stores
 from perdure.store.base import Store
 
 from . import plain, times
-from .access import resolve_id, walk, with_store
+from .access import about, resolve_id, walk, with_store
 from .contents import contents
 from .plain import Plain, Sessions
 
@@ -34,7 +34,7 @@ def status(store: str | Store) -> Plain:
         return {
             "store": stores.described(store),
             "workers": [plain.worker(session, lapsed) for session, lapsed in sessions],
-            "handlers": [plain.load(load) for load in loads],
+            "tools": [plain.load(load) for load in loads],
             "unclaimable": [load.handler for load in unclaimed.unclaimable(loads, sessions)],
         }
 
@@ -59,9 +59,9 @@ def show(store: str, text: str, *, with_contents: bool) -> Plain:
     """One task, by its id or how that begins."""
 
     async def look(opened: Store) -> Plain:
-        return await _shown(
-            opened, await resolve_id(opened, text), await opened.sessions(), with_contents=with_contents
-        )
+        sessions = await opened.sessions()
+        with about(text):
+            return await _shown(opened, await resolve_id(opened, text), sessions, with_contents=with_contents)
 
     return with_store(store, look, contents=with_contents)
 
@@ -77,7 +77,7 @@ def stats(store: str) -> Plain:
 
     async def look(opened: Store) -> Plain:
         counts = [count async for part in _tallied(opened) for count in part]
-        return {"store": stores.described(store), "handlers": plain.stats(counts, await opened.loads())}
+        return {"store": stores.described(store), "tools": plain.stats(counts, await opened.loads())}
 
     return with_store(store, look)
 

@@ -29,14 +29,14 @@ def worker(session: Session, lapsed: bool) -> Plain:
         "pid": session.info.get("pid"),
         "state": "gone" if lease.gone(session.info) else "lapsed" if lapsed else "alive",
         "lease_until": session.expires_at,
-        "handlers": sorted(unclaimed.handlers_of(session)),
+        "tools": sorted(unclaimed.handlers_of(session)),
         "sealing": sealers.sealing_of(session),
     }
 
 
 def load(each: Load) -> Plain:
     return {
-        "handler": each.handler,
+        "tool": each.handler,
         "ready": each.ready,
         "held": each.held,
         "waiting": each.waiting,
@@ -48,7 +48,7 @@ def listed(each: Listed) -> Plain:
     """A task in a list."""
     return {
         "task": each.id,
-        "handler": each.handler,
+        "tool": each.handler,
         "owner": _owner(each.owner),
         "status": each.status.value,
         "created_at": each.created_at,
@@ -87,7 +87,7 @@ def inspection(found: Inspection, sessions: Sessions, now: int) -> Plain:
     questions = [_question(each, task) for each in journal.questions.values()]
     return {
         "task": task.id,
-        "handler": found.operation.handler,
+        "tool": found.operation.handler,
         "owner": _owner(task.owner),
         "status": task.status.value,
         "tool_error": None if task.result == {} else task.result is not None and task.result.get("isError") is True,
@@ -159,7 +159,7 @@ def _run(run: RunState, sessions: Sessions) -> Plain:
     return {
         **standing,
         "process": None if holder is None else {key: holder[key] for key in ("host", "pid", "state")},
-        "unclaimable": standing["state"] == "ready" and not any(run.handler in each["handlers"] for each in live),
+        "unclaimable": standing["state"] == "ready" and not any(run.handler in each["tools"] for each in live),
     }
 
 

@@ -50,12 +50,12 @@ def say_status(found: Plain) -> Iterator[str]:
     yield ""
     at = now()
     rows = [
-        (each["session"], f"{each['host']}:{each['pid']}", _lease(each, at), ", ".join(each["handlers"]) or "nothing")
+        (each["session"], f"{each['host']}:{each['pid']}", _lease(each, at), ", ".join(each["tools"]) or "nothing")
         for each in found["workers"]
     ]
     yield from text.table(("worker", "process", "lease", "runs"), rows, empty="no worker")
     yield ""
-    yield from _loads("handler", found["handlers"])
+    yield from _loads(found["tools"])
     for handler in found["unclaimable"]:
         yield f"unclaimable: no worker has {handler}"
     live = ((each["sealing"], f"{each['host']}:{each['pid']}") for each in found["workers"] if each["state"] == "alive")
@@ -66,7 +66,7 @@ def say_inspection(found: Plain) -> Iterator[str]:
     """The lines of an inspection."""
     run = found["run"]
     yield f"task      {found['task']}"
-    yield f"tool      {found['handler']}"
+    yield f"tool      {found['tool']}"
     yield f"owner     {_owner(found)}"
     yield ", ".join((f"status    {found['status']}", *_remarks(found)))
     if found["error"] is not None:
@@ -76,7 +76,7 @@ def say_inspection(found: Plain) -> Iterator[str]:
     yield f"expires   {'never' if found['expires_at'] is None else instant(found['expires_at'])}"
     if run is not None:
         yield f"attempt   {run['attempt']} (failures {run['failures']}, deaths of workers {run['deaths']})"
-        yield f"run       {_where(run, found['handler'])}"
+        yield f"run       {_where(run, found['tool'])}"
     yield ""
     rows = [(each["place"] or "-", each["verb"], each["name"], _until(each)) for each in found["journal"]]
     yield from text.table(("place", "verb", "name", "state"), rows, empty="no step or question")
@@ -94,7 +94,7 @@ def say_list(found: Plain) -> Iterator[str]:
     rows = [
         (
             ids.abbreviated(each["task"]),
-            each["handler"],
+            each["tool"],
             each["status"],
             _run(each["run"], cancelled=each["cancel_requested"]),
             "-" if each["run"] is None else str(each["run"]["attempt"]),
@@ -126,25 +126,25 @@ def say_stats(found: Plain) -> Iterator[str]:
     at, statuses = now(), [status.value for status in Status]
     rows = [
         (
-            each["handler"],
+            each["tool"],
             *(str(each[status]) for status in statuses),
             age(None if each["oldest_unfinished_at"] is None else max(0, at - each["oldest_unfinished_at"])),
         )
-        for each in found["handlers"]
+        for each in found["tools"]
     ]
     yield from text.table(("tool", *statuses, "oldest unfinished"), rows, empty="no task")
     if rows:
         yield ""
-        yield from _loads("tool", found["handlers"])
+        yield from _loads(found["tools"])
 
 
-def _loads(head: str, handlers: Iterable[Plain]) -> Iterator[str]:
+def _loads(handlers: Iterable[Plain]) -> Iterator[str]:
     rows = [
-        (each["handler"], *(str(each[count]) for count in ("ready", "held", "waiting")), age(each["oldest_ready_ms"]))
+        (each["tool"], *(str(each[count]) for count in ("ready", "held", "waiting")), age(each["oldest_ready_ms"]))
         for each in handlers
         if each["ready"] or each["held"] or each["waiting"]
     ]
-    yield from text.table((head, "ready", "held", "waiting", "oldest ready"), rows, empty="no open task")
+    yield from text.table(("tool", "ready", "held", "waiting", "oldest ready"), rows, empty="no open task")
 
 
 def say_cancelled(found: Plain) -> Iterator[str]:
@@ -172,7 +172,8 @@ def say_retried(found: Plain) -> Iterator[str]:
     if found["new"] is None:
         yield f"{found['task']}  due now"
     else:
-        yield f"{found['task']}  over; ordered anew as {found['new']}"
+        before = " before" if found["outcome"] == "before" else ""
+        yield f"{found['task']}  over; ordered anew{before} as {found['new']}"
 
 
 def say_purged(found: Plain) -> Iterator[str]:
