@@ -50,12 +50,6 @@ def shell(tmp_path: Path) -> Generator[Shell]:
         yield up
 
 
-@pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What commands in this process change of it is put back."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
 def test_json_is_one_document(shell: Shell) -> None:
     found = shell.document("call", shell.url, "report", "size=large")
     assert found["task"].startswith("tsk_")
@@ -94,7 +88,10 @@ def test_what_failed_exits_with_1(shell: Shell) -> None:
 def test_a_servers_text_is_text_in_every_place(shell: Shell) -> None:
     """`Shell` looks for the character that begins commands."""
     _, errors = shell.call("evil", "--questions", "leave", code=4)
-    assert errors.count("owned") == 2, "as a message and as a question"
+    *lines, question = [line for line in errors.splitlines() if "owned" in line]
+    assert question.startswith("? ")
+    # Whether it is seen while it still works is chance.
+    assert [line.split()[2] for line in lines] in (["input_required"], ["working", "input_required"])
     task = (shell.document("ls"))[0]["task"]
     shell("answer", task, "--decline")
     output, _ = shell("resume", task)
@@ -138,6 +135,14 @@ def test_one_key_is_one_call(shell: Shell) -> None:
     assert both[0] == both[1]
     assert shell.tools.ran == ["gated"]
     shell.open_gate()
+
+
+def test_a_key_of_another_call_is_refused(shell: Shell) -> None:
+    shell.call("hello", "name=Ada", "--idempotency-key", "mine")
+    found = shell.document("call", shell.url, "hello", "name=Bob", "--idempotency-key", "mine", code=1)
+    assert (found["status"], found["task"]) == ("refused", None)
+    assert "The key 'mine' is that of another call" in found["message"]
+    assert shell.tools.ran == ["hello"]
 
 
 @pytest.mark.slow
@@ -239,15 +244,14 @@ def test_a_refusal_of_the_server_exits_with_1(shell: Shell) -> None:
     assert shell.document("ls") == []
 
 
-def test_a_server_without_tasks_answers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_tasks_answers_at_once_past_any_proxy(tmp_path: Path) -> None:
     mcp = MCPServer("plain")
 
     @mcp.tool()
     def add(a: int, b: int) -> int:
         return a + b
 
-    monkeypatch.delenv("no_proxy")
-    env = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+    env = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""}
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving(mcp)) as (_, url):
         assert run("call", url, "add", "a=1", "b=2", "--detach", folder=tmp_path, env=env)[0] == "3\n"
         found = json.loads(run("call", url, "add", "a=1", "b=2", "--json", folder=tmp_path, env=env)[0])

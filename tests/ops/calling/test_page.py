@@ -14,6 +14,7 @@ import pytest
 
 from perdure.ops.calling.outcome import Code
 from perdure.ops.cli import main
+from perdure.ops.ending import UNWRITTEN
 from tests.acceptance.support import REPORT_SERVER, running
 from tests.ops.calling.terminal import CTRL_C, PERDURE, Terminal, at_a_terminal
 from tests.wire.support import ROOT
@@ -74,7 +75,7 @@ async def test_the_session_is_what_the_programs_print(tmp_path: Path) -> None:
 
 def test_the_page_has_all_exit_codes_and_commands() -> None:
     page = PAGE.read_text("utf-8")
-    assert [int(code) for code in re.findall(r"^\| (\d) \|", page, re.MULTILINE)] == [*Code]
+    assert [int(code) for code in re.findall(r"^\| (\d) \|", page, re.MULTILINE)] == [*Code, UNWRITTEN]
     shown = set(re.findall(r"^\| `perdure (\w+)", page, re.MULTILINE))
     assert (
         shown

@@ -242,20 +242,13 @@ async def connected(
     """
     tasks = Tasks(journal, server=server.name)
     if isinstance(server, HttpEndpoint):
-        _spare_the_proxy(server)
-        transport = HTTP(server.url, headers=access.headers(server))
+        # What stays on this machine goes through no proxy, which would see the token, and has another machine in mind.
+        is_near = _is_loopback(urlsplit(server.url).hostname or "")
+        transport = HTTP(server.url, headers=access.headers(server), trust_env=not is_near)
     else:
         transport = stdio_client(_parameters(server), errlog=log.file)
     async with Client(transport, extensions=[tasks], elicitation_callback=ask) as client:
         yield client, tasks
-
-
-def _spare_the_proxy(server: HttpEndpoint) -> None:
-    """What stays on this machine goes through no proxy, which would see the token, and has another machine in mind."""
-    host = urlsplit(server.url).hostname or ""
-    if _is_loopback(host):
-        spared = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
-        os.environ["no_proxy"] = f"{spared},{host}" if spared else host
 
 
 def _parameters(server: StdioEndpoint) -> StdioServerParameters:

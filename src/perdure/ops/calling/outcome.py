@@ -27,6 +27,7 @@ from mcp_types import (
 from perdure.client import (
     ClientError,
     InputDeclined,
+    KeyReused,
     TaskCancelled,
     TaskError,
     TaskExpired,
@@ -115,6 +116,8 @@ def of_error(error: BaseException, *, id: str | None, tool: str) -> Outcome | No
             return Outcome(Code.UNKNOWN, "unsure", words, id=record.key, is_task=False, tool=tool)
         case InputDeclined(error=said):
             return Outcome(Code.FAILED, "refused", said.message, tool=tool)
+        case KeyReused():
+            return Outcome(Code.FAILED, "refused", str(error), is_task=False, tool=tool)
         case ClientError():
             return made(Code.UNKNOWN, "unavailable")
         case MCPError(error=said):

@@ -14,9 +14,8 @@ from typing import Final
 
 import anyio
 
-from perdure.client import AnswerRefused, Snapshot, TaskError, TaskHandle
+from perdure.client import TERMINAL, AnswerRefused, Snapshot, TaskError, TaskHandle
 from perdure.client.link import alone
-from perdure.client.snapshot import TERMINAL
 from perdure.ops import text
 
 from . import answering
