@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from perdure.ops.calling import calls
+from perdure.ops.calling import calls, several
 from perdure.ops.calling import desk as desks
 from perdure.ops.calling.calls import WaitOptions
 from perdure.ops.calling.desk import Desk, Settings
@@ -280,7 +280,7 @@ async def test_a_refused_answer_gives_nobody_more_time(scene: Stage, seat: tuple
             asked += 1
             await asyncio.sleep(0.3)  # as long as a person takes
             terminal.type("yes\n")
-    assert [each.status for each in done.result()] == ["running"]
+    assert [each.status for each in done.result()] == ["input_required"]
     assert asked < 20, "it would have gone on for ever"
 
 
@@ -289,7 +289,7 @@ async def test_a_second_ctrl_c_does_not_cancel_what_is_only_watched(
 ) -> None:
     desk, terminal = seat
     await detached(scene, desk, "gated")
-    async with doing(calls.watch(desk, [], WaitOptions())) as done:
+    async with doing(several.watch(desk, [], WaitOptions())) as done:
         await terminal.until("working")
         desk.stop.take(signal.SIGINT)
     assert [each.code for each in done.result()] == [Code.RUNNING]
@@ -313,7 +313,7 @@ async def test_a_question_is_answered_at_another_terminal(scene: Stage, seat: tu
 async def test_several_are_watched_at_once(scene: Stage, seat: tuple[Desk, Terminal], tools: Tools) -> None:
     desk, terminal = seat
     ids = [await detached(scene, desk, "gated") for _ in range(2)]
-    async with doing(calls.watch(desk, [], WaitOptions())):
+    async with doing(several.watch(desk, [], WaitOptions())):
         await eventually(lambda: terminal.text.count("working, listening") == 2, "both have a live line")
         tools.gate.set()
     screen = await terminal.drained()

@@ -3,7 +3,7 @@
 import signal
 from typing import Any
 
-from perdure.ops.calling import calls
+from perdure.ops.calling import calls, several
 from perdure.ops.calling.desk import Desk
 from perdure.ops.calling.endpoint import parse_url
 from perdure.ops.calling.outcome import Code
@@ -73,7 +73,7 @@ async def test_of_several_that_are_cancelled_it_is_said_which_were_asked_before_
             held.methods.add("tasks/cancel")
 
     spy.refuse["tasks/cancel"] = hold_the_second
-    async with doing(calls.cancel(desk, [first, *others], None)) as done:
+    async with doing(several.cancel(desk, [first, *others], None)) as done:
         await eventually(lambda: spy.came["tasks/cancel"] == 2, "the second is asked to stop")
         desk.stop.take(signal.SIGINT)
     assert [(each.id, each.code, each.words.partition(" tsk_")[0]) for each in done.result()] == [

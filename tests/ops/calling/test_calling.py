@@ -25,6 +25,10 @@ from tests.ops.calling.shell import Shell, run, shell_of
 from tests.wire.support import serving
 from tests.wire.tools import Form
 
+LOST = (
+    "perdure: The server does not know the task, or not as one of yours: "
+    "is PERDURE_TOKEN the token with which it was called?\n"
+)
 EVIL = "a\x1b[2J\x1b]0;owned\x07b\x9b31m"
 
 
@@ -110,7 +114,7 @@ def test_a_task_is_left_listed_watched_and_resumed(shell: Shell) -> None:
     assert entry["task"] == task
     assert (entry["tool"], entry["status"], entry["server"]) == ("gated", "open", shell.url)
     found = shell.document("resume", task[:12], "--timeout", "1s", code=4)
-    assert (found["task"], found["status"]) == (task, "running")
+    assert (found["task"], found["status"]) == (task, "working")
     other = shell.detached("gated")
     shell.open_gate()
     both = shell.document("watch", task, other)
@@ -168,9 +172,7 @@ def test_a_server_that_is_not_there_exits_with_5(shell: Shell) -> None:
     nowhere = "http://127.0.0.1:9/mcp"
     found = shell.document("call", nowhere, "hello", "name=Ada", code=5)
     assert found["status"] == "unavailable"
-    assert (shell("resume", "tsk_none", "--server", shell.url, code=5))[1].endswith(
-        "perdure: The server does not know the task\n"
-    )
+    assert LOST in shell("resume", "tsk_none", "--server", shell.url, code=5)[1]
     (only,) = shell.document("ls")
     assert only["task"] == "tsk_none", "what was never called is not on record"
 
@@ -179,7 +181,7 @@ def test_a_server_that_is_not_there_exits_with_5(shell: Shell) -> None:
 def test_an_id_that_is_mistyped_does_not_stay_on_record_as_a_task_that_goes_on(shell: Shell, words: list[str]) -> None:
     task = shell.detached("gated")
     _, errors = shell(*words, "tsk_typo", "--server", shell.url, code=5)
-    assert errors == "perdure: The server does not know the task\n"
+    assert errors == LOST
     assert [(each["id"], each["status"]) for each in shell.document("ls")] == [(task, "open"), ("tsk_typo", "lost")]
     shell.open_gate()
     assert shell.document("resume")["task"] == task
@@ -205,10 +207,10 @@ def test_one_that_can_not_be_cancelled_keeps_nobody_from_cancelling_the_others(s
         journal.adopt(shell.url, "tool", "tsk_gone")
     done = shell.document("cancel", first, "tsk_away", "tsk_gone", last, first, code=5)
     assert [(each["task"], each["status"]) for each in done] == [
-        (first, "running"),
+        (first, "working"),
         ("tsk_away", "unavailable"),
         ("tsk_gone", "lost"),
-        (last, "running"),
+        (last, "working"),
     ]
     assert "knows no task 'typo'" in shell("cancel", last, "typo", code=2)[1]
     assert shell.document("watch", first, last, code=3)[1]["status"] == "cancelled"
@@ -234,7 +236,7 @@ def test_an_answer_that_comes_too_late_is_no_success(shell: Shell) -> None:
     assert "has its answer" in shell("answer", task, "ok=yes")[1]
     assert shell("resume", task)[0] == "accept True\n"
     found = shell.document("answer", task, "ok=yes", code=1)
-    assert (found["status"], found["message"]) == ("refused", f"{task} asks nothing")
+    assert (found["status"], found["message"]) == ("refused", f"{task} asks nothing any more: it is completed")
 
 
 def test_a_refusal_of_the_server_exits_with_1(shell: Shell) -> None:
@@ -317,8 +319,8 @@ SAYS_TOO_MUCH = r"import sys; sys.stderr.write('x' * 30_000_000 + '\n' * 30 + '\
     ("command", "code", "said"),
     [
         (["/no/such/program"], 2, "/no/such/program (in "),
-        ([sys.executable, "-c", r"import sys; sys.exit('\x1b[2Jno')"], 5, "\n  [2Jno\n"),
-        ([sys.executable, "-c", SAYS_TOO_MUCH], 5, "\n  [2Jno\n"),
+        ([sys.executable, "-c", r"import sys; sys.exit('\x1b[2Jno')"], 5, "\n  | [2Jno\n"),
+        ([sys.executable, "-c", SAYS_TOO_MUCH], 5, "\n  | [2Jno\n"),
         ([sys.executable, "-c", SAYS_TOO_MUCH.replace(r"'\n' * 30", "''")], 5, "xxx [2Jno\n"),
     ],
     ids=["none", "a line", "30 MB", "30 MB in a line"],
