@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["Command", "Group", "Told", "hidden", "is_secretive", "without_secrets"]
+__all__ = ["Command", "Group", "Told", "hidden", "is_secretive", "without_secrets", "without_values"]
 
 _SECRETIVE: Final = re.compile(r"[\w+.-]*://.*|\S*@.*|\bpass\w*\s*=.*", re.IGNORECASE | re.DOTALL)
 """From where something begins that may be the URL of a store, or what libpq has instead, to the end."""
@@ -42,11 +42,16 @@ class Told(click.UsageError):
 
 def without_secrets(text: str) -> str:
     """The text, without what may be a secret in a URL or in what libpq has instead."""
+    return without_values(_CREDENTIALS.sub("…", text))
+
+
+def without_values(text: str) -> str:
+    """The text, without the values in the query of a URL that are likely to be secrets."""
 
     def value(found: re.Match[str]) -> str:
         return f"{found['name']}=…" if is_secretive(found["name"]) else found[0]
 
-    return _QUERY.sub(value, _CREDENTIALS.sub("…", text))
+    return _QUERY.sub(value, text)
 
 
 def hidden(text: str) -> str:

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Generator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +188,7 @@ def test_an_id_that_is_mistyped_does_not_stay_on_record_as_a_task_that_goes_on(s
 
 def test_what_is_on_record_can_be_forgotten(shell: Shell) -> None:
     task = shell.detached("gated")
-    with closing(book.opened(str(shell.folder / "perdure" / "handles.db"))) as other:
+    with shell.journal() as other:
         other.intend(shell.url, "hello", "theirs", {})
         assert "just making" in shell("forget", task, "theirs", code=2)[1]
     assert [each["status"] for each in shell.document("ls")] == ["open", "unsure"], "all or none"
@@ -202,7 +201,7 @@ def test_what_is_on_record_can_be_forgotten(shell: Shell) -> None:
 
 def test_one_that_can_not_be_cancelled_keeps_nobody_from_cancelling_the_others(shell: Shell) -> None:
     first, last = shell.detached("gated"), shell.detached("gated")
-    with closing(book.opened(str(shell.folder / "perdure" / "handles.db"))) as journal:
+    with shell.journal() as journal:
         journal.adopt("http://127.0.0.1:9/mcp", "tool", "tsk_away")
         journal.adopt(shell.url, "tool", "tsk_gone")
     done = shell.document("cancel", first, "tsk_away", "tsk_gone", last, first, code=5)

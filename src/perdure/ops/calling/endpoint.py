@@ -28,7 +28,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from perdure.client import HTTP, Journal, Tasks
 from perdure.ops import text
-from perdure.ops.discretion import is_secretive, without_secrets
+from perdure.ops.discretion import is_secretive, without_secrets, without_values
 
 from .typed import Unfit
 
@@ -76,7 +76,7 @@ class HttpEndpoint:
     @property
     def shown(self) -> str:
         """For people."""
-        return without_secrets(self.url)
+        return _shown(self.url)
 
     @property
     def origin(self) -> str:
@@ -253,6 +253,14 @@ def shown(name: str) -> str:
         return parse_name(name).shown
     except Unfit:
         return without_secrets(name)
+
+
+def _shown(url: str) -> str:
+    """Without what is a secret: one before the host, or in the query."""
+    head, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    return f"{head}://{'…' if user else ''}{at}{host}{slash}{without_values(path)}"
 
 
 class ServerLog:

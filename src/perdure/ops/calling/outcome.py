@@ -47,7 +47,9 @@ __all__ = ["WORKING", "Code", "Outcome", "of_error", "of_result", "spoken", "wor
 
 WORKING: Final = "working"
 """The status of a task that goes on, and of which no other one was seen."""
-_SOMEBODY_ELSE: Final = f"or not as one of yours: is {TOKEN} the token with which it was called?"
+_LOST: Final = (
+    f"The server does not know the task, or not as one of yours: is {TOKEN} the token with which it was called?"
+)
 
 
 class Code(enum.IntEnum):
@@ -138,7 +140,7 @@ def _of_task(error: ClientError, id: str | None, tool: str) -> Outcome:
         case TaskExpired():
             return Outcome(Code.UNKNOWN, "expired", str(error), id=id, tool=tool)
         case TaskLost():
-            return Outcome(Code.UNKNOWN, "lost", f"{error}, {_SOMEBODY_ELSE}", id=id, tool=tool)
+            return Outcome(Code.UNKNOWN, "lost", _LOST, id=id, tool=tool)
         case _:
             return Outcome(Code.UNKNOWN, "unavailable", str(error), id=id, tool=tool)
 
