@@ -1,7 +1,8 @@
 """The commands as scripts run them: without a terminal, by exit codes and JSON."""
 
+import errno
+import io
 import json
-import os
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -9,18 +10,17 @@ from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
-from click.shell_completion import BashComplete
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
 
 from perdure import TaskContext, Tasks
 from perdure.ops import text
-from perdure.ops.calling import book, desk
+from perdure.ops.calling import desk
 from perdure.ops.cli import main
 from tests.acceptance.support import REPORT_SERVER
 from tests.client.spy import always
 from tests.ops.calling import letters
-from tests.ops.calling.shell import Shell, run, shell_of
+from tests.ops.calling.shell import UNSET, Shell, run, shell_of
 from tests.wire.support import serving
 from tests.wire.tools import Form
 
@@ -45,6 +45,25 @@ def declare(tasks: Tasks) -> None:
     tasks.tool()(evil)
     tasks.tool()(fails)
     letters.declare(tasks)
+
+
+class Full(io.StringIO):
+    """What is written to a disk that is full."""
+
+    def write(self, text: str, /) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def plain_tool(shell: Shell) -> list[str]:
+    """Have the server offer `charge`, of which it makes no tasks; what ran."""
+    ran: list[str] = []
+
+    @shell.scene.mcp.tool()
+    def charge() -> str:
+        ran.append("charge")
+        return "charged"
+
+    return ran
 
 
 @pytest.fixture
@@ -133,6 +152,14 @@ def test_a_task_is_cancelled_from_elsewhere(shell: Shell) -> None:
     assert found["status"] == "cancelled"
 
 
+def test_a_key_whose_task_is_no_more_is_told_with_what_frees_it(shell: Shell) -> None:
+    task = shell.detached("hello", "name=Ada", "--idempotency-key", "mine")
+    shell.spy.refuse["tasks/get"] = always(-32602, "Task has expired")
+    found = shell.document("call", shell.url, "hello", "name=Ada", "--idempotency-key", "mine", code=5)
+    assert (found["task"], found["status"]) == (task, "expired")
+    assert found["message"].endswith(". perdure forget mine frees the key for another call")
+
+
 def test_one_key_is_one_call(shell: Shell) -> None:
     both = [shell.detached("gated", "--idempotency-key", "mine") for _ in range(2)]
     assert both[0] == both[1]
@@ -148,11 +175,36 @@ def test_a_key_of_another_call_is_refused(shell: Shell) -> None:
     assert shell.tools.ran == ["hello"]
 
 
+def test_a_key_for_a_tool_that_honours_none_is_refused_and_nothing_is_called(shell: Shell) -> None:
+    ran = plain_tool(shell)
+    _, errors = shell.call("charge", "--idempotency-key", "mine", code=2)
+    assert "--idempotency-key: the server does not say that charge knows calls again by a key" in errors
+    assert ran == []
+    assert shell.document("ls") == []
+
+
+def test_a_call_that_must_not_be_made_again_is_told_with_what_ends_it(shell: Shell) -> None:
+    ran = plain_tool(shell)
+    shell.broken_off("charge", "mine")
+    found = shell.document("resume", code=5)
+    assert (found["status"], found["task"], found["key"]) == ("unsure", None, "mine")
+    assert found["message"].endswith(". perdure forget mine strikes it off the list, once you know")
+    _, errors = shell("cancel", "mine", code=2)
+    assert "perdure resume mine sees to that, or perdure forget mine strikes it off the list" in errors
+    shell("forget", "mine")
+    assert (ran, shell.document("ls")) == ([], [])
+
+
 @pytest.mark.slow
 def test_a_script_may_leave_at_a_question(shell: Shell) -> None:
     found = shell.document("call", shell.url, "ask_two", "--questions", "leave", code=4)
-    assert found["message"] == "The task waits for an answer"
+    assert (found["status"], found["message"]) == ("input_required", "The task waits for an answer")
+    asked = {each["message"]: [field["name"] for field in each["fields"]] for each in found["questions"]}
+    assert asked == {"All right?": ["ok"], "Who?": ["name"]}
     task = found["task"]
+    _, errors = shell("answer", task, "--accept", "--question", found["questions"][0]["key"], code=2)
+    assert "needs" in errors
+    assert "as well" in errors
     _, errors = shell("answer", task, code=2)
     assert "? All right?" in errors
     assert "? Who?" in errors
@@ -332,33 +384,30 @@ def test_a_command_that_is_no_server_is_told_with_the_last_that_it_said(
     assert len(errors) < 20_000
 
 
-@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
-def test_completion_has_a_script_for_each_shell(shell_name: str, tmp_path: Path) -> None:
-    assert "_PERDURE_COMPLETE" in run("completion", shell_name, folder=tmp_path)[0]
-    assert list(os.scandir(tmp_path)) == []
+def test_a_journal_that_is_damaged_is_told_in_a_line(shell: Shell) -> None:
+    with shell.journal() as journal:
+        file = journal.path
+    assert file is not None
+    file.write_bytes(b"\0" * 8192)
+    for words in (["ls"], ["forget", "tsk_1"], ["resume"]):
+        _, errors = shell(*words, code=5)
+        (line,) = errors.splitlines()
+        assert line.startswith(f"perdure: The journal {file} can't be used: ")
 
 
-@pytest.mark.parametrize(
-    ("words", "incomplete", "found"),
-    [
-        ([], "res", "resume"),
-        (["resume"], "tsk_", "tsk_abc"),
-        (["forget"], "un", "unsure-key"),
-        (["call"], "--det", "--detach"),
-    ],
-)
-def test_commands_options_and_ids_are_completed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], incomplete: str, found: str
+def test_a_result_that_can_not_be_printed_is_told_with_how_to_have_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PERDURE_JOURNAL", str(tmp_path / "j.db"))
-    complete = BashComplete(main, {}, "perdure", "_PERDURE_COMPLETE").get_completions
-    if found not in ("tsk_abc", "unsure-key"):
-        assert [each.value for each in complete(words, incomplete)] == [found]
-        return
-    assert complete(words, incomplete) == []
-    assert list(os.scandir(tmp_path)) == [], "a journal that is not there is not made"
-    journal = book.opened(str(tmp_path / "j.db"))
-    journal.adopt("http://127.0.0.1:1/mcp", "tool", "tsk_abc")
-    journal.intend("http://127.0.0.1:1/mcp", "tool", "unsure-key", {})
-    journal.close()
-    assert [each.value for each in complete(words, incomplete)] == [found]
+    plain_tool(shell)
+    for name in UNSET:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(shell.folder))
+    for words in (["hello", "name=Ada"], ["charge"]):
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):  # noqa: PT012
+            patched.setattr(sys, "stdout", Full())
+            main(["call", shell.url, *words], standalone_mode=False)
+    (entry,) = shell.document("ls")
+    errors = capsys.readouterr().err
+    assert f"perdure: The result could not be printed; it is still there: perdure resume {entry['id']}\n" in errors
+    assert errors.endswith("perdure: The result could not be printed; it is gone, since it had no task\n")
+    assert shell("resume", entry["id"])[0] == "Hello, Ada!\n"

@@ -49,8 +49,6 @@ Questions = Literal["ask", "wait", "leave"]
 
 _AGAIN_WITHIN: Final = 5.0
 """Seconds in which a second Ctrl-C cancels the task."""
-_STOPPED_WITHIN: Final = 10.0
-"""Seconds to see a task end that was asked to stop."""
 _LISTED: Final = 60.0
 """Seconds to list a server's tools in, which the SDK does not bound."""
 _MOST_PAGES: Final = 100
@@ -58,10 +56,15 @@ _MOST_PAGES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class WaitOptions:
-    """How to wait. `seconds`: of everything together. `questions`: None asks where there is a terminal, else waits."""
+    """How to wait.
+
+    `seconds`: of everything together. `questions`: None asks where there is a terminal, else waits. `stop_within`:
+    seconds to see a task end that was asked to stop, and before that for the asking itself.
+    """
 
     seconds: float | None = None
     questions: Questions | None = None
+    stop_within: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,7 @@ async def _wait(desk: Desk, rows: list[Row], options: WaitOptions, deadline: flo
         return
     going_on = say_how_to_come_back(desk, rows)
     if going_on and desk.stop.by_hand and desk.keyboard is not None and await _pressed_again(desk):
-        await _stopped(desk, going_on)
+        await _stopped(desk, going_on, options.stop_within)
 
 
 def say_how_to_go_on(desk: Desk, rows: Sequence[Row]) -> None:
@@ -226,12 +229,12 @@ def known(rows: list[Row]) -> list[Outcome]:
     return [row.outcome or row.left("") for row in rows]
 
 
-async def _stopped(desk: Desk, rows: list[Row]) -> None:
+async def _stopped(desk: Desk, rows: list[Row], within: float) -> None:
     """The second Ctrl-C has come."""
     for row in rows:
         task, asked = text.line(row.handle.id), False
         desk.screen.say(f"Asking {task} to stop …")
-        with anyio.move_on_after(_STOPPED_WITHIN):
+        with anyio.move_on_after(within):
             try:
                 await row.handle.cancel()
                 asked = True
@@ -240,7 +243,7 @@ async def _stopped(desk: Desk, rows: list[Row]) -> None:
                 continue
         desk.screen.say(f"{task} is asked to stop." if asked else f"There is no answer; {task} may go on.")
     # What it asks was told before, or asked.
-    await Waiting(desk.screen, desk.hints, seconds=_STOPPED_WITHIN, tells=False).run(rows)
+    await Waiting(desk.screen, desk.hints, seconds=within, tells=False).run(rows)
 
 
 async def _pressed_again(desk: Desk) -> bool:

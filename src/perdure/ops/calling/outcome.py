@@ -58,7 +58,8 @@ class Code(enum.IntEnum):
     DONE = 0
     """There is a result, or what was asked for was done."""
     FAILED = 1
-    """The tool reported an error, its task failed, the server refused the call, or an answer was not taken."""
+    """The tool reported an error, its task failed, the server refused the call, an answer was not taken, or a task was
+    over that was to stop."""
     USAGE = 2
     """The command line is wrong; no tool was called, and nothing asked of a task."""
     CANCELLED = 3
