@@ -5,6 +5,7 @@ python examples/agent.py --port 8000
 
 import argparse
 import asyncio
+import sys
 
 from mcp import Client
 from mcp.client.session import ClientRequestContext
@@ -14,9 +15,20 @@ from perdure.client import HTTP, TaskError, TaskHandle, Tasks, TaskTimedOut
 
 
 async def approve(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-    """In a thread, so that the task is watched meanwhile."""
-    said = await asyncio.to_thread(input, f"{params.message} (y/n) ")
+    said = await typed(f"{params.message} (y/n) ")
     return ElicitResult(action="accept", content={"approved": said == "y"})
+
+
+async def typed(question: str) -> str:
+    """A line, for which the event loop waits: a thread that does would outlive Ctrl-C."""
+    print(question, end="", flush=True)
+    loop, came = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin, came.set)
+    try:
+        await came.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    return sys.stdin.readline().strip()
 
 
 async def follow(handle: TaskHandle) -> None:
@@ -45,6 +57,8 @@ async def main(port: int, journal: str) -> None:
         there = await tasks.resume_all(client)
         for unsure in there.unsure:
             print(unsure)
+        for handle in there.lost:
+            print("the server does not know", handle.id)
         for handle in there.handles or [await tasks.start(client, "generate_report", {"size": "large"})]:
             await finish(handle)
     tasks.journal.close()
@@ -55,4 +69,7 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--journal", default="agent.db")
     options = parser.parse_args()
-    asyncio.run(main(options.port, options.journal))
+    try:
+        asyncio.run(main(options.port, options.journal))
+    except KeyboardInterrupt:
+        print("\nstart me again")

@@ -21,6 +21,7 @@ async def program(name: str, *options: str) -> AsyncGenerator[asyncio.subprocess
         *options,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         yield process
@@ -65,3 +66,15 @@ async def test_an_agent_that_is_killed_comes_back_to_its_report(tmp_path: Path) 
                 output, _ = await second.communicate(b"y\n")
     assert second.returncode == 0
     assert output.decode().splitlines()[-2:] == ["completed ", "{'size': 'large', 'approved': True}"]
+
+
+async def test_an_agent_that_is_interrupted_at_its_question_ends_without_a_traceback(tmp_path: Path) -> None:
+    async with (
+        running(REPORT_SERVER, tmp_path) as (server, _),
+        program("agent", "--port", str(server.port), "--journal", str(tmp_path / "agent.db")) as agent,
+    ):
+        await said(agent, b"(y/n) ")
+        os.kill(agent.pid, signal.SIGINT)
+        async with asyncio.timeout(PATIENCE):
+            output, errors = await agent.communicate()
+    assert (output.decode().splitlines()[-1], errors) == ("start me again", b"")

@@ -1,5 +1,8 @@
 """What errors mean for who waits, when to ask again, and what becomes of HTTP's own errors."""
 
+import asyncio
+import inspect
+import itertools
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -7,9 +10,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from httpx2 import _sse as sse  # pyright: ignore[reportPrivateUsage]
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp.client import Client, streamable_http
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared import jsonrpc_dispatcher
 from mcp.shared.exceptions import MCPError
+from mcp_types import ToolListChangedNotification
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -18,6 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from perdure.client import (
     HTTP,
+    AnswerTooLarge,
     Disconnected,
     Malformed,
     RequestRefused,
@@ -25,13 +34,14 @@ from perdure.client import (
     TaskExpired,
     TaskLost,
     Tasks,
+    Unsure,
     faults,
     pace,
 )
 from perdure.store.sqlite import SQLiteStore
-from tests.client.support import connected
+from tests.client.support import connected, text
 from tests.support import PATIENCE
-from tests.wire.support import Stage, hosting, tasks_on
+from tests.wire.support import Stage, hosting, serving, tasks_on
 from tests.wire.tools import Tools
 
 FULL = MCPError(-32000, "full", {"retryAfterMs": 700})
@@ -57,6 +67,25 @@ FULL = MCPError(-32000, "full", {"retryAfterMs": 700})
 def test_some_errors_end_a_wait_and_the_others_pass(error: Exception, ends: type | None) -> None:
     fault = faults.judge(error, "t")
     assert (None if fault.ends is None else type(fault.ends)) is ends
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (MCPError(-32603, "Internal error"), True),
+        (MCPError(-32601, "Not Found"), True),
+        (MCPError(-32600, "Unexpected content type: text/html"), True),
+        (MCPError(-32600, "server answered a request with 202 Accepted"), True),
+        (MCPError(-32600, "HTTP status 401"), False),
+        (MCPError(-32601, "Method not found"), False),
+        (MCPError(-32602, "Task not found"), False),
+    ],
+)
+def test_what_may_be_a_bad_moment_of_a_proxy_is_borne_for_a_minute(error: Exception, may_pass: bool) -> None:
+    fault, grace = faults.judge(error, "t"), faults.Grace()
+    ended = [grace.ended(fault, now) is not None for now in (1_000.0, 1_059.0, 1_060.0)]
+    assert ended == [not may_pass, not may_pass, True]
+    assert fault.ends is not None
 
 
 @pytest.mark.parametrize(
@@ -87,12 +116,29 @@ def test_a_hint_is_a_number_of_milliseconds(data: Any, after: float) -> None:
         (MCPError(-32600, "HTTP status 401"), False),
         (MCPError(-32603, "Server returned an error response"), True),
         (MCPError(-32603, "Internal error"), False),
-        (MCPError(-32001, "timed out"), True),
+        (MCPError(-32001, "Request 'tools/call' timed out"), True),
+        (MCPError(-32000, "SSE stream ended without a response"), True),
+        (MCPError(-32700, "Failed to parse JSON response: EOF"), True),
+        (MCPError(-32600, "server answered a request with 202 Accepted"), True),
+        (MCPError(-32600, "Unexpected content type: text/html"), True),
+        (MCPError(-32000, "my own failure"), False),
+        (MCPError(-32000, "Connection closed", {"mine": True}), False),
+        (MCPError(-32001, "my own time-out"), False),
+        (MCPError(-32050, "my own code"), False),
         (TimeoutError(), True),
+        (AnswerTooLarge("t", "large"), False),
     ],
 )
 def test_what_a_server_refuses_has_not_happened_and_what_nobody_heard_may_have(error: Exception, may: bool) -> None:
     assert faults.may_have_arrived(error) is may
+
+
+def test_the_errors_that_the_sdk_makes_up_still_begin_as_they_are_known_by() -> None:
+    words = inspect.getsource(streamable_http) + inspect.getsource(jsonrpc_dispatcher)
+    for beginning in itertools.chain.from_iterable(faults.MADE_UP.values()):
+        assert f'"{beginning}' in words.replace("Request {method!r}", "Request '")
+    assert '"Not Found"' in words
+    assert "Server-sent event exceeded" in inspect.getsource(sse)
 
 
 fractions = st.floats(0, 1)
@@ -159,7 +205,7 @@ async def posted(url: str) -> tuple[int, str, Any]:
         return response.status_code, response.text, None
     error = response.json()["error"]
     assert error["code"] in (-32000, -32001, -32600)
-    assert (error["code"] == -32600) is (error["message"] == "HTTP status 401")
+    assert (error["code"] == -32600) is error["message"].startswith("HTTP status 401")
     return response.status_code, error["message"], error.get("data")
 
 
@@ -175,7 +221,8 @@ async def test_errors_of_http_become_answers_and_answers_stay_as_they_are() -> N
         assert await posted(f"{url}/says") == (503, "mine", None)
         assert await posted(f"{url}/forbids") == (403, "no", None)
         for what_does_not_pass in ("stranger", "token"):
-            assert await posted(f"{url}/{what_does_not_pass}") == (401, "HTTP status 401", None)
+            status, message, data = await posted(f"{url}/{what_does_not_pass}")
+            assert (status, message.partition(": ")[0], data) == (401, "HTTP status 401", None)
         for as_the_sdk_has_it in ((404, "gone", None), (500, "other", None)):
             assert await posted(f"{url}/{as_the_sdk_has_it[1]}") == as_the_sdk_has_it
     assert (await posted(url))[:2] == (503, "The server can't be reached: ConnectError")
@@ -207,11 +254,34 @@ async def test_a_token_that_is_past_its_time_ends_a_wait_and_makes_no_call_unsur
     async with hosting(app) as (_, url), connected(f"{url}/mcp", tasks) as client:
         handle = await tasks.start(client, "gated")
         monkeypatch.setattr(Guard, "refusal", refusal)
-        with pytest.raises(RequestRefused, match="HTTP status 401"):
+        with pytest.raises(RequestRefused, match=r"HTTP status 401: .* token"):
             await handle.result(PATIENCE)
         with pytest.raises(MCPError, match="HTTP status 401"):
             await tasks.start(client, "gated")
     assert [record.task_id for record in tasks.journal.records()] == [handle.id]
+
+
+PAGE = Response("<html>", 404, media_type="text/html")
+
+
+@pytest.mark.parametrize("page", [PAGE, Response("<html>", 200, media_type="text/html")])
+async def test_a_page_of_a_proxy_in_between_does_not_end_a_wait(
+    tmp_path: Path, tools: Tools, page: Response, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = tasks_on(SQLiteStore(f"sqlite:///{tmp_path / 'tasks.db'}"))
+    mcp = served.server("wire", version="1.0")
+    served.tool(poll_interval="100ms")(tools.gated)
+    app = mcp.streamable_http_app()
+    app.add_middleware(Guard)
+    tasks = Tasks()
+    tools.gate.set()
+    async with hosting(app) as (_, url), connected(f"{url}/mcp", tasks) as client:
+        handle = await tasks.start(client, "gated")
+        monkeypatch.setattr(Guard, "refusal", page)
+        wait = asyncio.create_task(handle.result(PATIENCE))
+        await asyncio.sleep(0.5)
+        monkeypatch.setattr(Guard, "refusal", None)
+        assert text(await wait) == "through"
 
 
 async def test_one_transport_is_for_one_client_at_a_time(scene: Stage) -> None:
@@ -229,3 +299,56 @@ async def test_a_server_that_is_away_is_not_taken_for_one_of_the_handshake_era()
         async with connected(f"{url}/mcp", Tasks()):
             pass
     assert away.group_contains(httpx2.ConnectError)
+
+
+async def test_a_token_that_the_server_does_not_take_is_named_where_a_client_connects() -> None:
+    async with errors() as url:
+        with pytest.raises(ExceptionGroup) as refused:
+            async with connected(f"{url}/stranger", Tasks()):
+                pass
+    assert refused.group_contains(MCPError, match="HTTP status 401: .* token")
+
+
+# -- how much is taken -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_stream", [True, False])
+async def test_a_large_result_comes_through_and_one_past_the_bound_says_so_and_runs_once(as_stream: bool) -> None:
+    """The SDK's own bound on an event is 1 MiB, past which it says that the connection was lost."""
+    mcp: MCPServer[Any] = MCPServer("large")
+    tasks, ran = Tasks(), [0]
+
+    @mcp.tool(structured_output=False)
+    async def large(size: int, ctx: Context[Any, Any]) -> str:
+        ran[0] += 1
+        if as_stream:
+            # The SDK answers by a stream then.
+            await ctx.session.send_notification(ToolListChangedNotification())
+        return "x" * size
+
+    transport = HTTP("", verify=False, max_bytes=3 * 2**20)
+    async with serving(mcp) as (_, transport.url), Client(transport, extensions=[tasks]) as client:
+        assert len(text(await (await tasks.start(client, "large", {"size": 2**21})).result())) == 2**21
+        with pytest.raises(Unsure, match="max_bytes") as unsure:
+            await tasks.start(client, "large", {"size": 3 * 2**20})
+        assert isinstance(unsure.value.__cause__, AnswerTooLarge)
+    assert ran == [2]
+
+
+async def test_a_body_that_is_larger_than_the_bound_is_read_no_further() -> None:
+    sent = [0]
+
+    async def endless() -> AsyncGenerator[bytes]:
+        for _ in range(2_000):
+            sent[0] += 1
+            await asyncio.sleep(0)
+            yield b" " * 65_536
+
+    async def answer(request: Request) -> Response:
+        return StreamingResponse(endless(), media_type="application/json")
+
+    app = Starlette(routes=[Route("/", answer, methods=["POST"])])
+    async with hosting(app) as (_, url), HTTP(url, max_bytes=2**20).client() as http:
+        response = await http.post(url, json={}, headers={"mcp-method": "tasks/get"})
+    assert response.json()["error"]["data"] == {faults.TOO_LARGE: 2**20}
+    assert sent[0] < 2_000

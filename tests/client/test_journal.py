@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -178,6 +179,13 @@ def test_only_its_user_may_read_it_and_what_was_handed_on_is_erased(tmp_path: Pa
     record = journal.put_handle(begun(journal), "tsk_1")
     journal.answer(record, "form", {"action": "accept", "content": {"password": "hush"}})
     journal.sent(record, "form")
+    journal.answer(record, "entry", {"action": "accept", "content": {"password": "quiet"}})
+    journal.sent(record, "entry")
+    assert journal.given(record, "form") == {"action": "accept", "content": {"password": "hush"}}
+    journal.erase(record, "form")
+    assert journal.given(record, "form") is None
+    assert journal.claim(record, "form") == Answered(None)
+    journal.settle(record, "completed")
     for path in tmp_path.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     journal.close()
@@ -185,6 +193,66 @@ def test_only_its_user_may_read_it_and_what_was_handed_on_is_erased(tmp_path: Pa
     content = (tmp_path / "journal.db").read_bytes()
     assert b"sesame" not in content
     assert b"hush" not in content
+    assert b"quiet" not in content
+
+
+def test_a_file_that_others_may_read_is_kept_from_them(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    path.touch(0o644)
+    path.chmod(0o644)
+    journal = Journal(path)
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
+    journal.close()
+
+
+def test_a_child_that_was_forked_off_leaves_what_its_parent_holds(tmp_path: Path) -> None:
+    forks = (
+        "import os, sys; from perdure.client import Journal; journal = Journal(sys.argv[1])\n"
+        "child = os.fork()\n"
+        "if child == 0: sys.exit()\n"
+        "os.waitpid(child, 0)\n"
+        "print(len([name for name in os.listdir('.') if name.endswith('.user')]))"
+    )
+    command = [sys.executable, "-c", forks, "journal.db"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (run.stdout.strip(), run.stderr) == ("1", "")
+
+
+def test_a_task_that_the_server_did_not_know_keeps_its_answers_for_a_long_while(tmp_path: Path) -> None:
+    now, path = 1_000_000.0, tmp_path / "journal.db"
+    journal = Journal(path, now=lambda: now)
+    record = journal.put_handle(begun(journal), "tsk_1")
+    journal.answer(record, "form", {"action": "accept"})
+    journal.lose(record)
+    journal.close()
+    for days, statuses in ((89.0, ["lost"]), (91.0, [])):
+        later = Journal(path, now=lambda days=days: now + days * 86_400)
+        assert [each.status for each in later.records()] == statuses
+        assert (later.unsent(record, "form") is not None) is bool(statuses)
+        later.close()
+
+
+def test_a_task_that_was_over_and_is_not_known_any_more_has_expired(journal: Journal) -> None:
+    record = journal.put_handle(begun(journal), "tsk_1")
+    journal.settle(record, "completed")
+    journal.lose(record)
+    assert [each.status for each in journal.records()] == ["expired"]
+    assert journal.renew(record, {"secret": "sesame"}) is not None
+    assert journal.renew(record, {"secret": "sesame"}) is None
+    journal.close()
+
+
+def test_a_write_waits_for_a_neighbour_no_longer_than_two_seconds(tmp_path: Path) -> None:
+    """The event loop waits with it."""
+    path = tmp_path / "journal.db"
+    journal = Journal(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as neighbour:
+        neighbour.execute("BEGIN IMMEDIATE")
+        begun_at = time.monotonic()
+        with pytest.raises(JournalUnusable, match="locked"):
+            begun(journal)
+        assert time.monotonic() - begun_at < 5
+    journal.close()
 
 
 def test_what_is_something_else_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import ElicitResult
 from pydantic import ValidationError
 
@@ -270,23 +271,45 @@ async def test_one_of_these_serves_two_sessions_at_once(tmp_path: Path, tools: T
         assert [text(await wait) for wait in waits] == ["through"] * 2
 
 
-async def test_a_session_that_waits_for_nothing_does_not_speak_for_the_task_of_another(
+def forged(client: Client, task_id: str, subscription: object) -> Any:
+    """What a server says of somebody's task, as it comes to what `client` has given its session to hear by."""
+    (binding,) = vars(client)["_folded_extensions"].bindings
+    said: dict[str, Any] = {"taskId": task_id, "status": "completed", "result": {"content": []}}
+    return binding.handler(
+        binding.params_type.model_validate({**said, "_meta": {SUBSCRIPTION_ID_META_KEY: subscription}})
+    )
+
+
+async def test_a_session_by_which_no_task_was_ever_begun_does_not_speak_for_the_task_of_another(
     tmp_path: Path, tools: Tools
 ) -> None:
+    """Whatever stream it names."""
     (tmp_path / "other").mkdir()
-    spy, tasks = Spy(), Tasks(listen=False)
+    spy, tasks = Spy(), Tasks()
     async with (
         served(tmp_path, tools, spy, tasks) as client,
         stage(tmp_path / "other", lambda server: server.tool()(tools.hello) and None) as there,
         connected(there.client.url, tasks) as other,
     ):
-        assert await (await tasks.start(other, "hello", {"name": "you"})).result(PATIENCE)
+        handle = await tasks.start(client, "gated")
+        wait = asyncio.create_task(handle.result(PATIENCE))
+        await eventually(lambda: spy.open[LISTEN] > 0, "it is listened to")
+        for subscription in (None, *range(20)):
+            await forged(other, handle.id, subscription)
+        await handle.status()
+        tools.gate.set()
+        assert text(await wait) == "through"
+
+
+async def test_what_is_said_of_a_task_by_no_stream_of_ours_is_only_a_reason_to_poll(
+    tmp_path: Path, tools: Tools
+) -> None:
+    spy, tasks = Spy(), Tasks(listen=False)
+    async with served(tmp_path, tools, spy, tasks) as client:
         handle = await tasks.start(client, "gated")
         wait = asyncio.create_task(handle.result(PATIENCE))
         await eventually(lambda: spy.came[GET] > 0, "it is polled")
-        (binding,) = tasks.notifications()
-        forged: dict[str, Any] = {"taskId": handle.id, "status": "completed", "result": {"content": []}}
-        await binding.handler(binding.params_type.model_validate(forged))
+        await forged(client, handle.id, None)
         await handle.status()
         tools.gate.set()
         assert text(await wait) == "through"

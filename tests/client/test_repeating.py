@@ -1,4 +1,4 @@
-"""Which calls whose answer nobody heard are made again: those of tools that say, each by itself, that they honour keys."""
+"""Which calls whose answer nobody heard are made again: those of tools that say, each, that they honour keys."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -83,3 +83,22 @@ async def test_the_listing_is_asked_for_only_where_nobody_heard_and_until_the_se
         spy.refuse[LIST] = lambda _: MCPError(-32601, "no list")
         with pytest.raises(Unsure, match="no list"):
             await tasks.start(client, "hello", {"name": "you"})
+
+
+@pytest.mark.parametrize("code", [-32000, -32001, -32050])
+async def test_an_error_that_a_tool_raises_is_an_answer_whatever_its_code(
+    tmp_path: Path, tools: Tools, code: int
+) -> None:
+    """-32000 is also what the SDK says of a lost connection."""
+    spy, tasks, ran = Spy(), Tasks(), [0]
+    async with stage(tmp_path, tools.declare, server={"middleware": [spy]}) as up:
+
+        @up.mcp.tool()
+        def fail() -> str:
+            ran[0] += 1
+            raise MCPError(code, "my own failure")
+
+        async with connected(up.client.url, tasks) as client:
+            with pytest.raises(MCPError, match="my own failure"):
+                await tasks.start(client, "fail")
+    assert (ran, tasks.journal.records()) == ([1], [])

@@ -46,7 +46,7 @@ def lost(times: int) -> Any:
     def change(answer: dict[str, Any]) -> dict[str, Any]:
         left[0] -= 1
         if left[0] >= 0:
-            raise MCPError(-32001, "Request timed out")
+            raise MCPError(-32001, "Request 'tools/call' timed out")
         return answer
 
     return change
@@ -258,7 +258,9 @@ async def test_a_call_that_stalls_or_fails_keeps_nobody_from_the_tasks_that_are_
         for tool, key in (("hello", "stalls"), ("tool", "declines")):
             tasks.journal.let_go(tasks.journal.intend(server_of(client), tool, key, {"name": "you"})[0])
         handle = await tasks.start(client, "gated")
-        spy.refuse[CALL] = lambda params: MCPError(-32001, "timed out") if params["name"] == "hello" else None
+        spy.refuse[CALL] = lambda params: (
+            MCPError(-32001, "Request 'tools/call' timed out") if params["name"] == "hello" else None
+        )
         there = await tasks.resume_all(client, timeout=1.0)
     assert [each.id for each in there.handles] == [handle.id]
     assert [each.record.key for each in there.unsure] == ["stalls"]
@@ -398,11 +400,12 @@ async def test_a_wait_outlives_a_server_that_is_killed_and_comes_back(tmp_path: 
     assert len(result.structured_content["token"]) == 16
 
 
-async def test_a_server_is_known_by_its_url_without_credentials_or_by_its_command_or_by_its_name(
+async def test_a_server_is_known_by_its_url_without_secrets_or_by_its_command_or_by_its_name(
     scene: Stage,
 ) -> None:
     for server, name in (
-        ("https://ada:secret@example.com/mcp?x=1#y", "https://example.com/mcp?x=1"),
+        ("https://ada:secret@example.com/mcp?key=sesame#y", "https://example.com/mcp"),
+        ("https://example.com?key=a/b@c", "https://example.com"),
         (HTTP("http://127.0.0.1:8000/mcp"), "http://127.0.0.1:8000/mcp"),
         (StdioServerParameters(command="python", args=["my server.py"]), "stdio:python 'my server.py'"),
     ):

@@ -12,7 +12,7 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from perdure import Tasks as ServerTasks
-from perdure.client import RequestRefused, TaskExpired, TaskHandle, Tasks, TaskTimedOut, pace
+from perdure.client import RequestRefused, TaskExpired, TaskHandle, Tasks, TaskTimedOut, faults, pace
 from tests.client.spy import Spy, always, at_first
 from tests.client.support import connected, text
 from tests.relay import Relay
@@ -93,7 +93,7 @@ async def test_tasks_that_come_later_are_folded_into_a_few_streams(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "refusal", [always(-32601, "Method not found"), always(-32021, "no"), always(-32603, "Internal error")]
+    "refusal", [always(-32601, "Method not found"), always(-32021, "no"), always(-32600, "not here")]
 )
 async def test_a_server_that_does_not_listen_is_polled_and_not_asked_again(
     tmp_path: Path, tools: Tools, refusal: Any
@@ -173,11 +173,27 @@ async def test_no_room_is_waited_out_for_as_long_as_the_server_says(tmp_path: Pa
 
 
 async def test_what_trying_again_can_not_help_ends_the_wait(tmp_path: Path, tools: Tools) -> None:
-    spy, tasks = Spy(refuse={GET: always(-32603, "Internal error")}), Tasks(listen=False)
+    spy, tasks = Spy(refuse={GET: always(-32600, "not for you")}), Tasks(listen=False)
     async with watched(tmp_path, tools, spy, tasks) as (_, client):
         handle = await tasks.start(client, "gated")
-        with pytest.raises(RequestRefused, match="Internal error"):
+        with pytest.raises(RequestRefused, match="not for you"):
             await handle.result(PATIENCE)
+
+
+@pytest.mark.parametrize("how", ["result", "status"])
+async def test_an_internal_error_is_borne_for_a_while_and_then_ends_the_wait(
+    tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    spy, tasks = Spy(refuse={GET: at_first(2, -32603, "Internal error")}), Tasks(listen=False)
+    tools.gate.set()
+    async with watched(tmp_path, tools, spy, tasks) as (_, client):
+        handle = await tasks.start(client, "gated")
+        assert text(await handle.result(PATIENCE)) == "through"
+        spy.refuse[GET] = always(-32603, "Internal error")
+        monkeypatch.setattr(faults, "BORNE", 0.2)
+        again = await tasks.start(client, "gated")
+        with pytest.raises(RequestRefused, match="Internal error"):
+            await (again.result(PATIENCE) if how == "result" else again.status())
 
 
 async def test_a_stream_that_breaks_off_is_followed_by_a_poll_and_by_another_stream(

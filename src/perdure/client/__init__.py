@@ -13,6 +13,7 @@ served, so that it works with any server.
 
 from .errors import (
     AnswerRefused,
+    AnswerTooLarge,
     ClientError,
     Disconnected,
     InputDeclined,
@@ -27,6 +28,7 @@ from .errors import (
     TaskLost,
     TaskTimedOut,
     Unavailable,
+    Unsendable,
     Unsure,
 )
 from .handle import TaskHandle
@@ -39,6 +41,7 @@ __all__ = [
     "HTTP",
     "TERMINAL",
     "AnswerRefused",
+    "AnswerTooLarge",
     "ClientError",
     "Disconnected",
     "InputDeclined",
@@ -59,6 +62,7 @@ __all__ = [
     "TaskTimedOut",
     "Tasks",
     "Unavailable",
+    "Unsendable",
     "Unsure",
     "server_of",
 ]

@@ -6,6 +6,7 @@ a crash in between sends it, and asks nothing.
 
 from __future__ import annotations
 
+import logging
 import math
 
 import anyio
@@ -13,7 +14,7 @@ from anyio.abc import TaskGroup
 from mcp.shared.exceptions import MCPError
 
 from . import questions
-from .errors import AnswerRefused, TaskLost
+from .errors import AnswerRefused, JournalUnusable, TaskLost
 from .failpoints import reach
 from .journal import Record
 from .link import Link
@@ -21,6 +22,9 @@ from .once import answer_once
 from .snapshot import Snapshot
 
 __all__ = ["Asker", "send"]
+
+
+logger = logging.getLogger(__name__)
 
 
 class Asker:
@@ -33,6 +37,7 @@ class Asker:
         self._group = group
         self._scopes: dict[str, anyio.CancelScope] = {}
         self._answered: set[str] = set()
+        self._erased: set[str] = set()
 
     def look(self, snapshot: Snapshot, *, ask: bool) -> None:
         """Begin to ask what is new among the questions, and stop asking what was answered elsewhere.
@@ -41,6 +46,8 @@ class Asker:
         """
         for key in self._scopes.keys() - snapshot.questions.keys():
             self._scopes.pop(key).cancel()
+        for key in self._answered - self._erased - snapshot.questions.keys():
+            self._erase(key)
         for key, request in snapshot.questions.items():
             if key in self._scopes or key in self._answered:
                 continue
@@ -50,6 +57,13 @@ class Asker:
             elif (response := self._link.journal.unsent(self._record, key)) is not None:
                 self._answered.add(key)
                 self._group.start_soon(send, self._link, self._record, self._task_id, {key: response})
+
+    def _erase(self, key: str) -> None:
+        self._erased.add(key)
+        try:
+            self._link.journal.erase(self._record, key)
+        except JournalUnusable:
+            logger.exception("the journal does not take that the question %r of %s is closed", key, self._task_id)
 
     async def _ask(self, key: str, request: object, scope: anyio.CancelScope) -> None:
         response: object = None

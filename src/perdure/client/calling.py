@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
@@ -23,7 +24,7 @@ from pydantic.alias_generators import to_camel
 from perdure.domain.names import IDEMPOTENCY_KEY
 
 from . import faults, questions
-from .errors import Malformed
+from .errors import AnswerTooLarge, Malformed
 from .failpoints import reach
 from .journal import Journal, Record
 from .link import alone
@@ -32,6 +33,8 @@ from .once import answer_once
 from .snapshot import NotATask, Snapshot
 
 __all__ = ["Call", "Created", "Unheard", "created"]
+
+logger = logging.getLogger(__name__)
 
 _ROUND: Final = 300.0
 """Seconds that one round of a call has, for a client that sets none."""
@@ -48,14 +51,19 @@ class Created(Result):
 
 
 def created(answer: Created) -> Snapshot:
-    """The task that a call was answered with.
+    """The task that a call was answered with. Of one that can't be read otherwise, its id: there is a task.
 
     Raises:
-        Malformed: it is none.
+        Malformed: it has no id.
     """
+    said = answer.model_extra or {}
     try:
-        return Snapshot.parse(answer.model_extra or {})
+        return Snapshot.parse(said)
     except NotATask as error:
+        task_id: object = said.get("taskId")
+        if isinstance(task_id, str) and task_id:
+            logger.warning("the server answered with the task %s, which can't be read: %s", task_id, error)
+            return Snapshot(task_id, "working")
         raise Malformed("", f"The server answered with a task that is none: {error}") from error
 
 
@@ -121,6 +129,8 @@ class Call:
         try:
             return await self._request(responses, state)
         except (MCPError, TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            if faults.is_too_large(error):
+                raise AnswerTooLarge("", str(error)) from error
             if faults.may_have_arrived(error):
                 raise Unheard(is_over=faults.is_over(error)) from error
             raise

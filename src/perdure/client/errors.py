@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnswerRefused",
+    "AnswerTooLarge",
     "ClientError",
     "Disconnected",
     "InputDeclined",
@@ -33,6 +34,7 @@ __all__ = [
     "TaskLost",
     "TaskTimedOut",
     "Unavailable",
+    "Unsendable",
     "Unsure",
 ]
 
@@ -78,7 +80,10 @@ class TaskLost(TaskError):
     """The server does not know the task: it never did, has forgotten it, or takes this client for somebody else."""
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(task_id, "The server does not know the task")
+        super().__init__(
+            task_id,
+            "The server does not know the task, or takes this client for somebody else: is its token the right one?",
+        )
 
 
 class TaskTimedOut(TaskError, TimeoutError):
@@ -86,7 +91,8 @@ class TaskTimedOut(TaskError, TimeoutError):
 
     def __init__(self, handle: TaskHandle, seconds: float) -> None:
         self.handle = handle
-        super().__init__(handle.id, f"The task did not finish within {seconds:g} s; it goes on")
+        away = "" if handle.trouble is None else f", and the server does not answer just now ({handle.trouble})"
+        super().__init__(handle.id, f"The task did not finish within {seconds:g} s; it goes on{away}")
 
 
 class RequestRefused(TaskError):
@@ -99,6 +105,13 @@ class RequestRefused(TaskError):
 
 class Malformed(TaskError):
     """The server said something of the task that the protocol does not allow; the message says what."""
+
+
+class AnswerTooLarge(TaskError):
+    """The server's answer is larger than the transport takes: `HTTP(max_bytes=…)`. The task is as it is."""
+
+    def __init__(self, task_id: str, message: str) -> None:
+        super().__init__(task_id, f"{message}: HTTP(max_bytes=…) sets the bound")
 
 
 class Disconnected(TaskError):
@@ -159,6 +172,10 @@ class KeyReused(ClientError):
     def __init__(self, record: Record) -> None:
         self.record = record
         super().__init__(f"The key {record.key!r} is that of another call, of {record.tool!r}: draw another one")
+
+
+class Unsendable(ClientError, ValueError):
+    """An answer or an argument is nothing that can be sent; the message says why. It is not on record, and not sent."""
 
 
 class JournalUnusable(ClientError):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 
 import anyio
 from mcp_types import INTERNAL_ERROR, CallToolResult, ErrorData
 from pydantic import BaseModel, ValidationError
+
+from perdure.domain.policy import Duration
 
 from . import asking, questions
 from .errors import (
@@ -25,10 +27,13 @@ from .errors import (
 from .failpoints import reach
 from .journal import Record
 from .link import Link, alone
+from .pace import seconds
 from .snapshot import Snapshot
 from .watched import Watched
 
 __all__ = ["TaskHandle"]
+
+P = ParamSpec("P")
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +50,18 @@ class TaskHandle:
         id: the task's id; of a call that needed no task, its idempotency key.
         tool: the name of the tool; empty if a task is resumed that the journal does not know.
         is_task: whether there is a task.
+        is_on_record: whether the journal has the task. If not (a call that needed none; a disk that was full just
+            then), nobody can resume it once this process has ended, other than by its id.
     """
 
     def __init__(
-        self, link: Link, record: Record, known: Snapshot | None = None, settled: CallToolResult | None = None
+        self,
+        link: Link,
+        record: Record,
+        known: Snapshot | None = None,
+        settled: CallToolResult | None = None,
+        *,
+        is_on_record: bool = True,
     ) -> None:
         self._link = link
         self._record = record
@@ -58,6 +71,8 @@ class TaskHandle:
         self.id = record.task_id or record.key
         self.tool = record.tool
         self.is_task = settled is None
+        self.is_on_record = is_on_record and self.is_task
+        self._is_lost = record.status == "lost"
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id} of {self.tool!r}>"
@@ -70,6 +85,14 @@ class TaskHandle:
             return None
         # While it is being asked, nothing is planned.
         return 0.0 if watched.polling else max(0.0, watched.due - anyio.current_time())
+
+    @property
+    def trouble(self) -> Exception | None:
+        """Why the last poll of a wait came to nothing, and is tried again; None: it was answered, or nothing is known.
+
+        `next_poll` says when. It is there to be shown: a wait ends by itself where waiting is no use.
+        """
+        return None if self._watched is None else self._watched.trouble
 
     async def status(self) -> Snapshot:
         """Ask the server how the task is: one `tasks/get`, made again if it does not come through within a minute.
@@ -107,21 +130,25 @@ class TaskHandle:
 
         The server is asked first which are open. An answer to any other key is dropped, as the server would, and is not
         on record: should that question be asked later, it is asked. The others are on record before they are sent. A
-        question that has its answer keeps it, whoever gave it; none of them is asked by `result` afterwards.
+        question that has its answer keeps it, whoever gave it; none of them is asked by `result` afterwards. If it was
+        sent before and is open all the same, that answer is sent once more.
 
         Returns:
-            The keys that are open no more.
+            The keys that were open, and whose answers the server has now. Of any other key nothing was sent: that
+            question is not asked, or not any more.
 
         Raises:
+            Unsendable: one of them is no answer, or has no JSON form. Nothing is on record, and nothing was sent.
             AnswerRefused: one of them does not fit its question, and none was taken.
             TaskLost, TaskExpired: the task is no more.
             Unavailable: they did not come through within a minute. If they were on record, the next wait sends them.
         """
-        asked = (await self.status()).questions.keys() & responses.keys()
+        answers = {key: questions.as_sent(response) for key, response in responses.items()}
+        asked = (await self.status()).questions.keys() & answers.keys()
         fresh: dict[str, object] = {}
         for key in asked:
-            said = self._link.journal.record_answer(self._record, key, questions.as_sent(responses[key]))
-            if said is not None:
+            self._link.journal.answer(self._record, key, answers[key])
+            if (said := self._link.journal.given(self._record, key)) is not None:
                 fresh[key] = said
         if fresh:
             await asking.send(self._link, self._record, self.id, fresh, within=_PATIENCE)
@@ -139,13 +166,13 @@ class TaskHandle:
         with self._noting_the_end():
             await self._link.insist(self.id, lambda: self._link.remote.cancel(self.id), within=_PATIENCE)
 
-    async def result(self, timeout: float | None = None, *, ask: bool = True) -> CallToolResult:  # noqa: ASYNC109
+    async def result(self, timeout: Duration | None = None, *, ask: bool = True) -> CallToolResult:  # noqa: ASYNC109
         """Wait for the tool's result, and answer the task's questions through the client's callbacks meanwhile.
 
         Several may wait for one task. If the caller is cancelled, `Tasks(on_cancel=…)` says whether the task is.
 
         Args:
-            timeout: seconds, of everything together; None: for ever.
+            timeout: seconds, or as in "10 minutes", of everything together; None: for ever.
             ask: False leaves the questions to `answer`, or to another process. Answers on record are sent all the same.
 
         Raises:
@@ -155,10 +182,11 @@ class TaskHandle:
             Disconnected: the session is over.
             Exception: whatever a callback raises. The task waits on, in this case and the last two.
         """
+        within = seconds(timeout)
         if self._settled is not None:
             return self._settled
         try:
-            with anyio.move_on_after(timeout), self._noting_the_end():
+            with anyio.move_on_after(within), self._noting_the_end():
                 return self._outcome(await self._end(ask=ask))
         except anyio.get_cancelled_exc_class():
             if self._link.on_cancel == "cancel":
@@ -166,7 +194,7 @@ class TaskHandle:
                 with suppress(ClientError), anyio.move_on_after(_STOP_WITHIN, shield=True):
                     await self.cancel()
             raise
-        raise TaskTimedOut(self, timeout or 0.0)
+        raise TaskTimedOut(self, within or 0.0) from self.trouble
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
@@ -178,6 +206,7 @@ class TaskHandle:
                 asks = asking.Asker(self._link, self._record, self.id, group)
                 async for snapshot in watched.news():
                     self._known = last = snapshot
+                    self._regain()
                     asks.look(snapshot, ask=ask)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as several:
@@ -192,22 +221,37 @@ class TaskHandle:
             self._known = snapshot
         if snapshot.is_terminal:
             self._settle(snapshot.status)
+        else:
+            self._regain()
         return snapshot
 
+    def _regain(self) -> None:
+        """The server knows the task, whatever it said before."""
+        if self._is_lost:
+            self._is_lost = False
+            self._put(self._link.journal.regain, self._record)
+
     def _settle(self, status: str) -> None:
+        self._put(self._link.journal.settle, self._record, status)
+
+    def _put(self, verb: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            self._link.journal.settle(self._record, status)
+            verb(*args, **kwargs)
         except JournalUnusable:
             # What there is to come back to has come. It is looked at again after a restart, and that is all.
-            logger.exception("the journal does not take that the task %s is over", self.id)
+            logger.exception("the journal does not take what has become of the task %s", self.id)
 
     @contextmanager
     def _noting_the_end(self) -> Generator[None]:
-        """A task that is no more is nothing to come back to, either."""
+        """A task that has expired is nothing to come back to. One that is not known may be, as with another token."""
         try:
             yield
-        except (TaskLost, TaskExpired) as error:
-            self._settle("lost" if isinstance(error, TaskLost) else "expired")
+        except TaskExpired:
+            self._settle("expired")
+            raise
+        except TaskLost:
+            self._is_lost = True
+            self._put(self._link.journal.lose, self._record)
             raise
 
     def _outcome(self, snapshot: Snapshot) -> CallToolResult:

@@ -8,6 +8,9 @@ follows a `server/discover`.
 
 The SDK makes one and the same error of each status above 400 that comes without a JSON-RPC error. Here those that pass
 (a proxy's 503) are told from those that do not (401 once a token is past its time): nobody waits for the latter.
+
+A server decides how much it answers, and this how much is taken: a body is counted while it is read, and so is each
+event of a stream, by the SDK.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from pydantic import ValidationError
 
 from perdure.domain.names import DISCOVER
 
-from .faults import NOT_BEGUN, UNREACHABLE
+from .faults import NOT_BEGUN, TOO_LARGE, UNREACHABLE
 
 __all__ = ["HTTP"]
 
@@ -34,6 +37,13 @@ _CONNECT: Final = 30.0
 _READ: Final = 300.0
 """Seconds without a byte after which a stream is held to be dead; both are the SDK's own figures."""
 
+_MOST_BYTES: Final = 64 * 2**20
+"""The SDK's own figure for an event, 1 MiB, is less than what an ordinary server's tools may return."""
+
+_TOKEN: Final = {
+    401: "HTTP status 401: the server wants a token, and this one is missing, wrong or past its time",
+    403: "HTTP status 403: the server does not let this token do that",
+}
 _TOO_MANY: Final = 429
 _PASSING: Final = frozenset({_TOO_MANY, 502, 503, 504})
 _LEFT_TO_THE_SDK: Final = frozenset({404, 408, 425})
@@ -52,6 +62,7 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
         auth: as httpx2 takes it; the SDK's OAuth provider, say.
         verify: False to accept any certificate, or an `ssl.SSLContext`.
         trust_env: False to go through no proxy that the environment names.
+        max_bytes: of one answer, decoded; a larger one is an `AnswerTooLarge`.
 
     It is good for one connection after another, and a `RuntimeError` for two at once.
     """
@@ -64,8 +75,10 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
         auth: httpx2.Auth | None = None,
         verify: Any = True,
         trust_env: bool = True,
+        max_bytes: int = _MOST_BYTES,
     ) -> None:
         self.url = url
+        self._most = max_bytes
         self._options: dict[str, Any] = {
             "headers": dict(headers or {}),
             "auth": auth,
@@ -76,7 +89,7 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
 
     def client(self) -> httpx2.AsyncClient:
         """The HTTP client that it is made of, for the SDK's own `streamable_http_client`."""
-        return _Enduring(timeout=httpx2.Timeout(_CONNECT, read=_READ), **self._options)
+        return _Enduring(self._most, timeout=httpx2.Timeout(_CONNECT, read=_READ), **self._options)
 
     async def __aenter__(self) -> _Streams:
         if self._connection is not None:
@@ -99,34 +112,62 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
     async def _connected(self) -> AsyncGenerator[_Streams]:
         async with (
             self.client() as http,
-            streamable_http_client(self.url, http_client=http) as streams,
+            streamable_http_client(self.url, http_client=http, max_sse_event_size=self._most) as streams,
         ):
             yield streams
 
 
 class _Enduring(httpx2.AsyncClient):
-    """An HTTP client that answers by itself where there is no answer."""
+    """An HTTP client that answers by itself where there is no answer, or one of more than `most` bytes."""
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+    def __init__(self, most: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._most = most
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """As httpx2's. A body that is no stream is read here, where it may break off without harm."""
         # An outage while connecting stays what it is: an answer, even an error, would be taken for that of a server of
         # the handshake era, which has no tasks.
-        if request.headers.get(MCP_METHOD_HEADER, DISCOVER) == DISCOVER:
-            return await super().send(request, **options)
+        connecting = request.headers.get(MCP_METHOD_HEADER, DISCOVER) == DISCOVER
         try:
-            response = await super().send(request, **options)
-            if _is_stream(response):
+            response = await super().send(request, stream=True, **options)
+            if stream and _is_stream(response):
                 return response
-            await response.aread()
+            body = await _read(response, self._most)
         except httpx2.TransportError as error:
+            if connecting:
+                raise
             return _passing(request, f"The server can't be reached: {type(error).__name__}", **{UNREACHABLE: True})
-        return response if _is_answer(response) else _spoken(request, response)
+        if body is None:
+            return _passing(request, f"The answer has more than {self._most} bytes", **{TOO_LARGE: self._most})
+        response = _whole(response, body)
+        if _is_answer(response) or (connecting and response.status_code not in _TOKEN):
+            return response
+        return _spoken(request, response)
+
+
+async def _read(response: httpx2.Response, most: int) -> bytes | None:
+    """The body; None if it is larger than that."""
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > most:
+            await response.aclose()
+            return None
+    return bytes(body)
+
+
+def _whole(response: httpx2.Response, body: bytes) -> httpx2.Response:
+    """The same response with its body at hand, which is no longer encoded."""
+    encoded = {"content-encoding", "content-length", "transfer-encoding"}
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in encoded]
+    return httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
 
 
 def _spoken(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
     """What a status says that came without an answer of the protocol."""
     status = response.status_code
-    message = f"HTTP status {status}"
+    message = _TOKEN.get(status, f"HTTP status {status}")
     if status in _PASSING:
         after = _retry_after(response)
         hint: dict[str, Any] = {} if after is None else {"retryAfterMs": math.ceil(after * 1000)}

@@ -4,7 +4,7 @@ One small SQLite file for any number of processes of one machine, written before
 with `synchronous=FULL`: a call that was made under a key that nobody remembers can't be made again safely, and an
 answer that was sent and forgotten is asked for twice. It is read and written where it is called, on the event loop: a
 write takes a few milliseconds, once for each call, handle and answer, and never for a poll. A neighbour that writes is
-waited for, ten seconds at most, in which the loop stands still.
+waited for, two seconds at most, in which the loop stands still.
 
 It holds what the user said and what tools were called with, so it belongs to its user alone (0600); both are erased
 once they have been handed on, but for a digest of the arguments. It holds no results, which the server has.
@@ -23,19 +23,20 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import uuid4
 
 from pydantic_core import to_json
 
+from . import journal_file
 from . import journal_sql as sql
 from .errors import JournalUnusable, KeyReused
 from .holder import Alone, Holder, LockedFile
 
 __all__ = ["Answered", "Journal", "Record", "Unanswered"]
 
-_BUSY_MS: Final = 10_000
 _DAY: Final = 86_400.0
+_KEEP_LOST: Final = 90 * _DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class Record:
         key: the idempotency key of the call; of a handle that came without one of ours, a made-up name.
         task_id: None as long as the call's answer is not known.
         arguments: of the call, as long as `task_id` is None; after that they are erased.
-        status: the terminal status that was seen, or `lost` or `expired`; None before.
+        status: the terminal status that was seen, or `expired`; None before. `lost`: the server did not know the task
+            when it was last asked, which may change, as with another token.
         begun_at: seconds since the epoch by this machine's clock.
     """
 
@@ -84,7 +86,8 @@ class Journal:
 
     Args:
         path: the file, which is made if it is not there; its folder has to be.
-        keep_days: how long a record is kept once its task is known to be over.
+        keep_days: how long a record is kept once its task is known to be over. Of one that the server did not know it
+            is 90 days at least.
 
     Raises:
         JournalUnusable: the file can't be opened, or is something else.
@@ -104,16 +107,16 @@ class Journal:
         self._asked: set[tuple[int, str]] = set()
         self._making: set[int] = set()
         with self._explained():
-            self._db = _memory() if self.path is None else _opened(self.path)
+            self._db = journal_file.in_memory() if self.path is None else journal_file.opened(self.path)
             try:
                 self._holder: Holder = Alone() if self.path is None else _joined(self.path)
                 self._token = self._holder.token
             except BaseException:
                 self._db.close()
                 raise
-        self._let_go = weakref.finalize(self, _let_go, self._db, self._holder)
+        self._let_go = weakref.finalize(self, _let_go, self._db, self._holder, os.getpid())
         with self._transaction() as db:
-            db.execute(sql.PRUNE, (self._now() - self._keep,))
+            self._prune(db)
             db.execute(sql.PRUNE_ANSWERS)
 
     def close(self) -> None:
@@ -187,7 +190,33 @@ class Journal:
         with self._transaction() as db:
             db.execute(sql.SETTLE, (status, self._now(), record.number))
             db.execute(sql.FORGET_ANSWERS, (record.number,))
-            db.execute(sql.PRUNE, (self._now() - self._keep,))
+            self._prune(db)
+
+    def lose(self, record: Record) -> None:
+        """The server does not know the task. That is no end: what was answered is kept, and so is the record.
+
+        A task that was over has nothing more to come, and is expired.
+        """
+        with self._transaction() as db:
+            if db.execute(sql.LOSE, (self._now(), record.number)).rowcount == 0:
+                db.execute(sql.EXPIRE, (record.number,))
+
+    def regain(self, record: Record) -> None:
+        """The server knows the task after all."""
+        self._write(sql.REGAIN, record.number)
+
+    def renew(self, record: Record, arguments: Mapping[str, Any] | None) -> Record | None:
+        """The call of a task that is no more, to be made once more under its key; None if that is not so by now.
+
+        It is this caller's to make, and ends as `intend` does.
+        """
+        with self._transaction() as db:
+            values = (to_json(arguments).decode(), self._token, self._now(), record.number)
+            if db.execute(sql.RENEW, values).rowcount == 0:
+                return None
+            db.execute(sql.FORGET_ANSWERS, (record.number,))
+            self._making.add(record.number)
+            return _record(db.execute(sql.BY_NUMBER, (record.number,)).fetchone())
 
     def find(self, server: str, id: str) -> Record | None:
         """The record of a task id or, if it is none, of an idempotency key."""
@@ -257,9 +286,18 @@ class Journal:
         row = self._rows(sql.QUESTION, record.number, key)
         return json.loads(row[0][1]) if row and row[0][0] == "recorded" else None
 
+    def given(self, record: Record, key: str) -> Any | None:
+        """The answer on record, whether or not it was sent, if there is one."""
+        row = self._rows(sql.QUESTION, record.number, key)
+        return json.loads(row[0][1]) if row and row[0][1] is not None else None
+
     def sent(self, record: Record, key: str) -> None:
-        """The server has it: what was said is erased, that it was said is not."""
+        """The server has it. It is kept until that shows, or the task is over: a server may not have it after all."""
         self._write(sql.SENT, record.number, key)
+
+    def erase(self, record: Record, key: str) -> None:
+        """The question is not open any more: what was said to it is erased, that it was said is not."""
+        self._write(sql.ERASE, record.number, key)
 
     def refused(self, record: Record, key: str) -> None:
         """The server does not take it: the question has no answer again."""
@@ -275,6 +313,10 @@ class Journal:
         if token == self._token:
             return (number, key) in self._asked
         return self._holder.is_alive(token)
+
+    def _prune(self, db: sqlite3.Connection) -> None:
+        now = self._now()
+        db.execute(sql.PRUNE, (now - self._keep, now - max(self._keep, _KEEP_LOST)))
 
     # -- SQLite --------------------------------------------------------------------------------------------------------
 
@@ -306,7 +348,10 @@ class Journal:
             raise JournalUnusable(f"The journal {self.path or 'in memory'} can't be used: {error}") from error
 
 
-def _let_go(db: sqlite3.Connection, holder: Holder) -> None:
+def _let_go(db: sqlite3.Connection, holder: Holder, pid: int) -> None:
+    # A process that was forked off ends with what it was given, and its parent goes on with it.
+    if os.getpid() != pid:
+        return
     db.close()
     holder.close()
 
@@ -323,56 +368,7 @@ def _record(row: tuple[Any, ...]) -> Record:
     return Record(number, server, tool, key, task_id, parsed, status, begun_at, holder)
 
 
-def _memory() -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    db.executescript(sql.TABLES)
-    return db
-
-
 def _joined(path: Path) -> LockedFile:
     holder = LockedFile(path)
     holder.sweep()
     return holder
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    # Made here, so that nobody else can read it from its first moment; SQLite gives its log the same rights.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    db = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
-    try:
-        _prepare(db, path)
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    identity, version = (_pragma(db, name) for name in ("application_id", "user_version"))
-    is_new = (identity, version) == (0, 0) and not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
-    if not is_new and (identity, version) != (sql.APPLICATION_ID, sql.VERSION):
-        raise JournalUnusable(f"{path} is no journal of this version: name another file")
-    _use_wal(db)
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA secure_delete = ON")
-    if is_new:
-        # Several processes may start at once: each statement is harmless the second time.
-        db.executescript(f"BEGIN IMMEDIATE; {sql.TABLES} {sql.MARK} COMMIT;")
-
-
-def _use_wal(db: sqlite3.Connection) -> None:
-    """The switch gives up at once where a neighbour writes, whatever the time-out; then it has switched, or will."""
-    deadline = time.monotonic() + _BUSY_MS / 1000
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.01)
-
-
-def _pragma(db: sqlite3.Connection, name: Literal["application_id", "user_version"]) -> int:
-    (value,) = db.execute(f"PRAGMA {name}").fetchone()
-    return value

@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS question (
     call INTEGER NOT NULL,
     key TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('asking', 'recorded', 'sent')),
-    response TEXT,          -- as JSON, from 'recorded' to 'sent'
+    response TEXT,          -- as JSON, from 'recorded' on; none of one that an earlier release has sent
     holder TEXT,            -- who asks
     PRIMARY KEY (call, key)
 ) STRICT, WITHOUT ROWID;
@@ -77,10 +77,25 @@ FORGET: Final = "DELETE FROM call WHERE number = ?"
 
 FORGET_ANSWERS: Final = "DELETE FROM question WHERE call = ?"
 
-PRUNE: Final = "DELETE FROM call WHERE settled_at < ?"
+PRUNE: Final = "DELETE FROM call WHERE settled_at < ? AND (status <> 'lost' OR settled_at < ?)"
 """By `call_settled`."""
 
-PRUNE_ANSWERS: Final = "DELETE FROM question WHERE call NOT IN (SELECT number FROM call WHERE status IS NULL)"
+LOSE: Final = """
+UPDATE call SET status = 'lost', settled_at = ? WHERE number = ? AND (status IS NULL OR status = 'lost')
+"""
+
+EXPIRE: Final = "UPDATE call SET status = 'expired' WHERE number = ?"
+
+REGAIN: Final = "UPDATE call SET status = NULL, settled_at = NULL WHERE number = ? AND status = 'lost'"
+
+RENEW: Final = """
+UPDATE call SET task_id = NULL, status = NULL, settled_at = NULL, arguments = ?, holder = ?, begun_at = ?
+WHERE number = ? AND status IN ('lost', 'expired')
+"""
+
+PRUNE_ANSWERS: Final = """
+DELETE FROM question WHERE call NOT IN (SELECT number FROM call WHERE status IS NULL OR status = 'lost')
+"""
 """Both tables, once for each time the journal is opened: what was answered after its call was over or forgotten."""
 
 QUESTION: Final = "SELECT state, response, holder FROM question WHERE call = ? AND key = ?"
@@ -97,6 +112,8 @@ INSERT INTO question (call, key, state, response) VALUES (?, ?, 'recorded', ?)
 ON CONFLICT DO UPDATE SET state = 'recorded', response = excluded.response, holder = NULL WHERE state = 'asking'
 """
 
-SENT: Final = "UPDATE question SET state = 'sent', response = NULL WHERE call = ? AND key = ?"
+SENT: Final = "UPDATE question SET state = 'sent' WHERE call = ? AND key = ?"
+
+ERASE: Final = "UPDATE question SET response = NULL WHERE call = ? AND key = ? AND state = 'sent'"
 
 REFUSED: Final = "DELETE FROM question WHERE call = ? AND key = ? AND state = 'recorded'"

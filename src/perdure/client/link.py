@@ -40,18 +40,21 @@ class Link:
             Unavailable: there was none within `within` seconds.
         """
         last: list[Exception] = []
+        grace = faults.Grace()
         with anyio.move_on_after(within if within < math.inf else None):
             while True:
                 try:
                     return await send()
                 except Exception as error:  # boundary: whatever the SDK makes of a server
                     fault = faults.judge(error, task_id)
-                    if fault.ends is not None:
-                        raise fault.ends from error
+                    if (ends := grace.ended(fault, anyio.current_time())) is not None:
+                        raise ends from error
                     if faults.is_over(error) and any(map(faults.is_over, last[-1:])):
                         raise Disconnected(task_id) from error
                     last.append(error)
                 await anyio.sleep(pace.backoff(len(last), fault.after, self.chance()))
+        if last and (ends := faults.judge(last[-1], task_id).ends) is not None:
+            raise ends from last[-1]
         raise Unavailable(task_id) from (last[-1] if last else None)
 
 

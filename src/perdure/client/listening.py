@@ -41,6 +41,8 @@ _SHORTEST_GAP: Final = 0.02
 _FIRST_GAP: Final = 0.5
 _LAST_GAP: Final = 60.0
 """Seconds between the openings of two streams; doubled by each that follows another soon."""
+_ODD: Final = 6
+"""Openings in a row that may come to a bad moment, half a minute of them, before it is what the server means."""
 _BEGINS_WITHIN: Final = 10.0
 """Seconds after which a stream that has said nothing is held to be open, of a server that tells of changes only."""
 
@@ -103,6 +105,8 @@ class Listening:
 
     def told(self, task_id: str, subscription: object) -> bool:
         """A notification came of a task. Whether it is of a stream of ours, and the task heard from now on."""
+        if subscription is None:
+            return False
         for stream in (self._open, self._opening):
             if stream is not None and task_id in stream.ids and self._is_of(stream, subscription):
                 stream.heard.add(task_id)
@@ -187,7 +191,7 @@ class Listening:
             if _is_invalid(error):
                 self._bound, self._gap = self._most, 0.0
         else:
-            self.refused = fault.ends is not None
+            self.refused = fault.ends is not None and not (fault.is_odd and self._failures < _ODD)
 
     def _is_of(self, stream: _Stream, subscription: object) -> bool:
         """Whether a notification that names `subscription` is of `stream`; the first one tells which it is."""

@@ -47,7 +47,7 @@ class Making:
         """
         while record.task_id is None:
             if not self.journal.is_busy(record):
-                await self._check_repeatable(record)
+                await self.check_repeatable(record)
                 if self.journal.take(record):
                     return record
             else:
@@ -77,7 +77,7 @@ class Making:
             except Unheard as unheard:
                 if unheard.is_over:
                     raise Unsure(record) from unheard.__cause__
-                await self._check_repeatable(record, unheard.__cause__)
+                await self.check_repeatable(record, unheard.__cause__)
                 may_exist = True
             except Exception as error:  # boundary: whatever the SDK makes of a server, and callbacks
                 if not (may_exist and faults.has_no_room(error)):
@@ -87,7 +87,7 @@ class Making:
             failures += 1
             await anyio.sleep(pace.backoff(failures, hint, self.chance()))
 
-    async def _check_repeatable(self, record: Record, cause: BaseException | None = None) -> None:
+    async def check_repeatable(self, record: Record, cause: BaseException | None = None) -> None:
         """That a call which may have happened is the same call if it is made again. `cause`: why nobody knows.
 
         The server may be away just then, so the listing is asked for until there is an answer.
@@ -97,13 +97,13 @@ class Making:
         """
         if not honours_keys(self.client):
             raise Unsure(record) from cause
-        failures = 0
+        failures, grace = 0, faults.Grace()
         while True:
             try:
                 found = await listed(self.client, record.tool)
             except Exception as error:  # boundary: whatever the SDK makes of a server
                 fault = faults.judge(error, "")
-                if fault.ends is not None or faults.is_over(error):
+                if grace.ended(fault, anyio.current_time()) is not None or faults.is_over(error):
                     raise Unsure(record, f"its tools can't be listed: {error}") from error
             else:
                 if honours_keys_of(self.client, found):

@@ -6,15 +6,19 @@ it. The one moment that nothing can cover lies between the user's answer and the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
 
+from .errors import JournalUnusable
 from .failpoints import Failpoint, reach
 from .journal import Answered, Journal, Record
 
 __all__ = ["LOOK_EVERY", "answer_once"]
+
+logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at what another process is doing: whether its question is free again, or its call made."""
@@ -48,7 +52,15 @@ async def answer_once(
     try:
         response = await ask()
     except BaseException:
-        journal.release(record, key)
+        _release(journal, record, key)
         raise
     reach(answered)
     return journal.record_answer(record, key, response)
+
+
+def _release(journal: Journal, record: Record, key: str) -> None:
+    """Whatever the journal says to that: why the question was left, such as a cancellation, goes before its trouble."""
+    try:
+        journal.release(record, key)
+    except JournalUnusable:
+        logger.exception("the journal does not take that nobody asks the question %r of %s", key, record.key)

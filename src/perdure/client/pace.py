@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from perdure.domain.policy import Duration, milliseconds
+
 from .snapshot import Snapshot
 
-__all__ = ["BACKSTOP", "DEFAULT_POLL", "backoff", "interval", "listened", "spread"]
+__all__ = ["BACKSTOP", "DEFAULT_POLL", "backoff", "interval", "listened", "seconds", "spread"]
 
 DEFAULT_POLL: Final = 2.0
 """For a server that names no interval."""
@@ -49,3 +51,14 @@ def backoff(failures: int, hint: float, chance: float) -> float:
     """From the `failures`th failure in a row to the next try; at least what the server asked for (`hint`)."""
     grown = min(_LAST_RETRY, _FIRST_RETRY * 2 ** min(failures - 1, 30))
     return max(hint, grown) * (1 + _JITTER * chance)
+
+
+def seconds(timeout: Duration | None, what: str = "timeout") -> float | None:
+    """A caller's bound on a wait. A number is seconds, and none or less of them is no wait at all.
+
+    Raises:
+        InvalidDuration: it is no duration; `what` it is begins the message.
+    """
+    if timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool)):
+        return timeout
+    return milliseconds(timeout, what=what) / 1000

@@ -80,7 +80,7 @@ class Polling:
             self._failed(task, error)
         else:
             self._over = 0
-            task.failures = 0
+            task.failures, task.grace = 0, faults.Grace()
             self._answered()
             task.offer(snapshot)
             if task.is_open:
@@ -100,16 +100,17 @@ class Polling:
 
     def _failed(self, task: Watched, error: Exception) -> None:
         self._over = self._over + 1 if faults.is_over(error) else 0
-        fault = faults.judge(error, task.id)
+        fault, now = faults.judge(error, task.id), anyio.current_time()
         # Twice in a row, since a server may say that too.
         if self._over > 1 or isinstance(fault.ends, Disconnected):
             for each in self._watched.values():
                 each.fail(_caused(Disconnected(each.id), error))
-        elif fault.ends is not None:
-            task.fail(_caused(fault.ends, error))
+        elif (ends := task.grace.ended(fault, now)) is not None:
+            task.fail(_caused(ends, error))
         else:
             self._in_a_row += 1
-            self._schedule.failed(task, fault.after, anyio.current_time())
+            task.trouble = error
+            self._schedule.failed(task, fault.after, now)
 
 
 def _caused(ends: ClientError, error: Exception) -> ClientError:

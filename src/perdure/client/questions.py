@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp_types import ErrorData, InputRequest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from .errors import InputDeclined, Malformed
+from .errors import InputDeclined, Malformed, Unsendable
 
-__all__ = ["as_sent", "ask"]
+__all__ = ["as_sent", "ask", "sendable"]
+
+T = TypeVar("T")
 
 _REQUEST: Final[TypeAdapter[InputRequest]] = TypeAdapter(InputRequest)
 
@@ -22,6 +25,7 @@ async def ask(session: ClientSession, task_id: str, key: str, request: object) -
     Raises:
         InputDeclined: it says that there is no answer.
         Malformed: it is no question, or of a kind that this SDK does not know.
+        Unsendable: what it says is no answer.
     """
     try:
         asked = _REQUEST.validate_python(request, by_name=False)
@@ -29,14 +33,35 @@ async def ask(session: ClientSession, task_id: str, key: str, request: object) -
         raise Malformed(task_id, f"The question {key!r} is of no kind that is known here") from error
     meta = asked.params.meta if asked.params else None
     context = ClientRequestContext(session=session, request_id=key, meta=meta)
-    said = await session.dispatch_input_request(context, asked)
+    said: object = await session.dispatch_input_request(context, asked)
     if isinstance(said, ErrorData):
         raise InputDeclined(task_id, key, said)
     return as_sent(said)
 
 
-def as_sent(response: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
-    """A response as on the wire."""
+def as_sent(response: object) -> dict[str, Any]:
+    """A response as on the wire.
+
+    Raises:
+        Unsendable: it is no answer, or holds what has no JSON form.
+    """
     if isinstance(response, BaseModel):
-        return response.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return dict(response)
+        said: object = response.model_dump(by_alias=True, mode="json", exclude_none=True)
+    else:
+        said = response
+    if not isinstance(said, Mapping):
+        raise Unsendable(f"An answer is an ElicitResult, say, or the same as a dictionary, and not {response!r}")
+    return sendable(dict(cast("Mapping[str, Any]", said)), "The answer")
+
+
+def sendable(value: T, what: str) -> T:
+    """`value`, which JSON has a form for.
+
+    Raises:
+        Unsendable: it has none; `what` it is begins the message.
+    """
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unsendable(f"{what} can't be sent: {error}") from error
+    return value

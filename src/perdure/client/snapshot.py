@@ -85,7 +85,7 @@ class Snapshot:
             NotATask: without an id or a status, or with a part that is not what its status promises.
         """
         task_id, status = raw.get("taskId"), raw.get("status")
-        if not isinstance(task_id, str) or not isinstance(status, str):
+        if not isinstance(task_id, str) or not task_id or not isinstance(status, str):
             raise NotATask("it has no taskId or no status")
         return cls(
             id=task_id,

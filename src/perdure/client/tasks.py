@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -24,17 +26,20 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import CallToolResult
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticSerializationError, to_json
 
 from perdure.domain.names import EXTENSION
+from perdure.domain.policy import Duration
 
 from .calling import Call, Created, created
-from .errors import JournalUnusable, Unsure
+from .errors import JournalUnusable, TaskError, Unsendable, Unsure
 from .failpoints import reach
 from .handle import TaskHandle
 from .http import HTTP
 from .journal import Journal, Record
 from .link import Link, OnCancel
 from .making import Making
+from .pace import seconds
 from .remote import Remote
 from .snapshot import NotATask, Snapshot
 from .watcher import Watcher
@@ -44,12 +49,23 @@ __all__ = ["Resumed", "Tasks", "server_of"]
 logger = logging.getLogger(__name__)
 
 _REQUEST: Final = 30.0
+_NO_MORE: Final = frozenset({"lost", "expired"})
 
 
 class _News(BaseModel):
     """The parameters of `notifications/tasks`, as they came."""
 
     model_config = ConfigDict(extra="allow")
+
+
+class _Ear:
+    """What one client hears by, and its session keeps: who counts them knows how many servers may be speaking."""
+
+    def __init__(self, told: Callable[[_News], Awaitable[None]]) -> None:
+        self._told = told
+
+    async def __call__(self, news: _News) -> None:
+        await self._told(news)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +77,14 @@ class Resumed:
         unsure: calls of which nobody knows whether they happened.
         refused: calls that could not be made again, and why: `InputDeclined`, or whatever a callback raised. They stay
             on record.
+        lost: tasks that the server does not know, or keeps from who it takes this client for: another token may help.
+            They stay on record for 90 days, and are asked for once by each `resume_all`; `Journal.forget` ends that.
     """
 
     handles: tuple[TaskHandle, ...]
     unsure: tuple[Unsure, ...]
     refused: tuple[tuple[Record, Exception], ...] = ()
+    lost: tuple[TaskHandle, ...] = ()
 
 
 class Tasks(ClientExtension):
@@ -96,21 +115,23 @@ class Tasks(ClientExtension):
         *,
         listen: bool = True,
         on_cancel: OnCancel = "leave",
-        timeout: float | None = None,
-        request_timeout: float = _REQUEST,
+        timeout: Duration | None = None,
+        request_timeout: Duration = _REQUEST,
         server: str | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        if on_cancel not in get_args(OnCancel):
+            raise ValueError(f"on_cancel is one of {', '.join(get_args(OnCancel))}, and not {on_cancel!r}")
         self.journal = journal if isinstance(journal, Journal) else Journal(journal)
         self._listen = listen
         self._on_cancel: OnCancel = on_cancel
-        self._timeout = timeout
-        self._request_timeout = request_timeout
+        self._timeout = seconds(timeout)
+        self._request_timeout = seconds(request_timeout, "request_timeout") or _REQUEST
         self._server = server
         self._chance = chance
         self._names: WeakKeyDictionary[ClientSession, str] = WeakKeyDictionary()
         self._watchers: dict[ClientSession, Watcher] = {}
-        self._sessions: WeakSet[ClientSession] = WeakSet()
+        self._ears: WeakSet[_Ear] = WeakSet()
         self._deaf: WeakSet[ClientSession] = WeakSet()
 
     # -- what the SDK asks for -----------------------------------------------------------------------------------------
@@ -121,7 +142,9 @@ class Tasks(ClientExtension):
 
     def notifications(self) -> Sequence[NotificationBinding[Any]]:
         """See `ClientExtension`."""
-        return [NotificationBinding(method="notifications/tasks", params_type=_News, handler=self._told)]
+        ear = _Ear(self._told)
+        self._ears.add(ear)
+        return [NotificationBinding(method="notifications/tasks", params_type=_News, handler=ear)]
 
     async def _resolve(self, answer: Created, ctx: ClaimContext) -> CallToolResult:
         known = created(answer)
@@ -139,7 +162,7 @@ class Tasks(ClientExtension):
         meta: object = said.get("_meta")
         subscription = cast("dict[str, object]", meta).get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
         # Nothing says which session it came by, and one server must not speak for another.
-        trusted = len(self._sessions) == 1
+        trusted = len(self._ears) == 1
         for watcher in [*self._watchers.values()]:
             watcher.told(snapshot, subscription if isinstance(subscription, str | int) else None, trusted=trusted)
 
@@ -152,7 +175,7 @@ class Tasks(ClientExtension):
         arguments: Mapping[str, Any] | None = None,
         *,
         idempotency_key: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: Duration | None = None,  # noqa: ASYNC109
         meta: Mapping[str, Any] | None = None,
     ) -> TaskHandle:
         """Call a tool, and return once its task is known and on record; or its result, if the server answers at once.
@@ -175,17 +198,24 @@ class Tasks(ClientExtension):
         Raises:
             Unsure: nobody knows whether the call happened; it is on record, for `resume`.
             InputDeclined: a callback had no answer. There is no task, and no record, if the call is new.
+            Unsendable: the arguments have no JSON form. Nothing was called.
             MCPError: the server's answer. Likewise.
             KeyReused: the key is on record for another tool or other arguments. Nothing was called.
             JournalUnusable: the call can't be put on record, and was not made.
         """
-        key = uuid4().hex if idempotency_key is None else idempotency_key
+        within, key = seconds(timeout), uuid4().hex if idempotency_key is None else idempotency_key
+        _check_sendable([name, key, arguments, meta])
         record, is_new = self.journal.intend(self._name(client), name, key, arguments)
         if is_new:
             reach("call intended")
-        return await self._handled(client, record, timeout, meta, is_new=is_new)
+        elif record.status in _NO_MORE:
+            with anyio.move_on_after(within):
+                renewed = await self._renewed(client, record, arguments)
+                if renewed is not None:
+                    return await self._handled(client, renewed, within, meta, is_mine=True)
+        return await self._handled(client, record, within, meta, is_new=is_new, is_mine=is_new)
 
-    async def resume(self, client: Client, id: str, *, timeout: float | None = None) -> TaskHandle:  # noqa: ASYNC109
+    async def resume(self, client: Client, id: str, *, timeout: Duration | None = None) -> TaskHandle:  # noqa: ASYNC109
         """The handle of a task, by its id or by the idempotency key of its call. Nothing is called twice.
 
         A task that the journal does not know is taken as it is. A call of which no answer is on record is made again,
@@ -197,25 +227,30 @@ class Tasks(ClientExtension):
             InputDeclined: a callback had no answer. The call stays on record.
         """
         name = self._name(client)
+        within = seconds(timeout)
         record = self.journal.find(name, id) or self.journal.find(_name_only(client.session), id)
         if record is None:
             record = self.journal.adopt(name, "", id)
-        return await self._handled(client, record, timeout)
+        return await self._handled(client, record, within)
 
-    async def resume_all(self, client: Client, *, timeout: float | None = None) -> Resumed:  # noqa: ASYNC109
+    async def resume_all(self, client: Client, *, timeout: Duration | None = None) -> Resumed:  # noqa: ASYNC109
         """Everything on record of this server that is not known to be over, but for calls that are just being made.
 
         Calls of which no answer is on record are made again where that is safe, side by side, in `timeout` seconds at
         most (None: for ever). A call that comes to an error, or to none in that time, keeps nobody from the others.
         """
+        within = seconds(timeout)
         names = dict.fromkeys((self._name(client), _name_only(client.session)))
-        records = [each for name in names for each in self.journal.records(name) if each.status is None]
+        records = [each for name in names for each in self.journal.records(name) if each.status in (None, "lost")]
         records.sort(key=lambda each: each.number)
-        found: dict[int, TaskHandle | Unsure | Exception] = {}
+        found: dict[int, TaskHandle | Exception] = {}
+        lost: set[int] = set()
 
         async def one(record: Record) -> None:
             try:
-                found[record.number] = await self._handled(client, record, timeout)
+                handle = found[record.number] = await self._handled(client, record, within)
+                if record.status == "lost" and not await self._is_known(handle, within):
+                    lost.add(record.number)
             except Exception as error:  # noqa: BLE001 - boundary: callbacks
                 found[record.number] = error
 
@@ -225,10 +260,30 @@ class Tasks(ClientExtension):
                     group.start_soon(one, record)
         came = [(record, found[record.number]) for record in records if record.number in found]
         return Resumed(
-            tuple(each for _, each in came if isinstance(each, TaskHandle)),
+            tuple(each for one, each in came if isinstance(each, TaskHandle) and one.number not in lost),
             tuple(each for _, each in came if isinstance(each, Unsure)),
             tuple((record, each) for record, each in came if not isinstance(each, TaskHandle | Unsure)),
+            tuple(each for one, each in came if isinstance(each, TaskHandle) and one.number in lost),
         )
+
+    async def _is_known(self, handle: TaskHandle, within: float | None) -> bool:
+        """Whether the server knows the task that it did not know when it was last asked."""
+        with anyio.move_on_after(within), suppress(TaskError):
+            await handle.status()
+            return True
+        return False
+
+    async def _renewed(self, client: Client, record: Record, arguments: Mapping[str, Any] | None) -> Record | None:
+        """The record of a call under its key, which is free again if its task is no more, as the server has it.
+
+        None: there is the task; or the server does not honour keys of the tool, and would take the call for another.
+        """
+        if record.status == "lost" and await self._is_known(TaskHandle(self._link(client.session), record), None):
+            return None
+        with suppress(Unsure):
+            await Making(client, self.journal, self._chance).check_repeatable(record)
+            return self.journal.renew(record, arguments)
+        return None
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -240,11 +295,12 @@ class Tasks(ClientExtension):
         meta: Mapping[str, Any] | None = None,
         *,
         is_new: bool = False,
+        is_mine: bool = False,
     ) -> TaskHandle:
-        """The handle of what is on record, if it has to be, by making the call."""
+        """The handle of what is on record, if it has to be, by making the call. `is_mine`: it is this caller's."""
         making = Making(client, self.journal, self._chance)
         with anyio.move_on_after(timeout):
-            if not is_new:
+            if not is_mine:
                 record = await making.taken(record)
             if record.task_id is not None:
                 return TaskHandle(self._link(client.session), record)
@@ -273,18 +329,17 @@ class Tasks(ClientExtension):
         except JournalUnusable:
             logger.exception("the task %s is not on record, and is lost if this process ends", known.id)
             spare = Journal()
-            return TaskHandle(replace(link, journal=spare), spare.adopt("", tool, known.id), known)
+            adopted = spare.adopt("", tool, known.id)
+            return TaskHandle(replace(link, journal=spare), adopted, known, is_on_record=False)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def _name(self, client: Client) -> str:
-        self._sessions.add(client.session)
         name = self._server or server_of(client)
         self._names[client.session] = name
         return name
 
     def _link(self, session: ClientSession, timeout: float | None = None) -> Link:
-        self._sessions.add(session)
         remote = Remote(session, self._request_timeout if timeout is None else timeout)
         return Link(remote, self.journal, lambda: self._watcher(session), self._on_cancel, self._chance)
 
@@ -307,17 +362,30 @@ class Tasks(ClientExtension):
 def server_of(client: Client) -> str:
     """The name of a client's server in the journal.
 
-    Its URL without credentials, its command, or, of anything else, what it calls itself.
+    Its URL without credentials and query (which may hold a key), its command, or, of anything else, what it calls
+    itself.
     """
     match client.server:
         case str(url) | HTTP(url=url):
-            head, _, rest = url.partition("://")
+            head, _, rest = re.split("[?#]", url)[0].partition("://")
             authority, slash, path = rest.partition("/")
-            return f"{head}://{authority.rpartition('@')[2]}{slash}{path.partition('#')[0]}"
+            return f"{head}://{authority.rpartition('@')[2]}{slash}{path}"
         case StdioServerParameters(command=command, args=arguments):
             return f"stdio:{shlex.join([command, *arguments])}"
         case _:
             return _name_only(client.session)
+
+
+def _check_sendable(call: list[object]) -> None:
+    """Before it is on record.
+
+    Raises:
+        Unsendable: it has no JSON form.
+    """
+    try:
+        to_json(call)
+    except (PydanticSerializationError, ValueError) as error:
+        raise Unsendable(f"The call can't be sent: {error}") from error
 
 
 def _name_only(session: ClientSession) -> str:

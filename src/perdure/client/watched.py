@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 
+from .faults import Grace
 from .snapshot import Snapshot
 
 __all__ = ["Watched"]
@@ -20,7 +21,8 @@ class Watched:
 
     `due`: when it is polled next, by the loop's clock, and `entry` its number in the schedule; `not_before`: until when
     the server does not want to be asked. `answered`: when the server last told of it in a response; `failures`: how
-    many polls in a row came to nothing. `heard`: the open stream has told of it. `waiters`: how many wait.
+    many polls in a row came to nothing; `grace`: what is borne of them; `trouble`: the last. `heard`: the open stream
+    has told of it. `waiters`: how many wait.
     """
 
     def __init__(self, task_id: str, snapshot: Snapshot | None) -> None:
@@ -31,6 +33,8 @@ class Watched:
         self.not_before = 0.0
         self.answered = 0.0
         self.failures = 0
+        self.grace = Grace()
+        self.trouble: Exception | None = None
         self.heard = False
         self.polling = False
         self.waiters = 0
@@ -44,6 +48,7 @@ class Watched:
 
     def offer(self, snapshot: Snapshot) -> None:
         """Take what a server said, if it is news."""
+        self.trouble = None
         if self.snapshot is None or snapshot.follows(self.snapshot):
             self.snapshot = snapshot
             self._tell()

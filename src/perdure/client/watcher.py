@@ -63,17 +63,19 @@ class Watcher:
             await self._leave(task)
 
     def told(self, snapshot: Snapshot, subscription: object, *, trusted: bool) -> None:
-        """A notification came. If it is not `trusted` to be of this session, it is only taken as a reason to poll."""
+        """A notification came. It is only taken as a reason to poll unless it is of a stream of ours.
+
+        `trusted`: it came by this session, and nobody else can have sent it.
+        """
         task = self._watched.get(snapshot.id)
         if task is None:
             return
-        if not trusted or not snapshot.is_whole:
+        if not (trusted and snapshot.is_whole and self._listening.told(snapshot.id, subscription)):
             self._polling.at_once(task)
             return
-        task.heard = self._listening.told(snapshot.id, subscription) or task.heard
+        task.heard = True
         task.offer(snapshot)
-        if task.heard:
-            self._polling.heard(task)
+        self._polling.heard(task)
 
     # -- for whom the stream is held -----------------------------------------------------------------------------------
 
