@@ -254,6 +254,40 @@ async def test_the_live_line_tells_of_the_next_poll(
         tools.gate.set()
 
 
+async def test_a_task_that_is_not_on_record_is_told_with_how_to_come_back_to_it(
+    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy
+) -> None:
+    desk, terminal = seat
+
+    def full(answer: dict[str, Any]) -> dict[str, Any]:
+        """The disk is, from now on."""
+        vars(desk.journal)["_db"].execute("PRAGMA query_only = ON")
+        return answer
+
+    spy.change["tools/call"] = full
+    task = await detached(scene, desk, "ask")
+    again = f"perdure resume {task} --server {scene.client.url}"
+    await terminal.until(f"The journal can't be written, so keep the id: {again}")
+
+
+async def test_a_server_that_goes_away_during_a_wait_is_mentioned(
+    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools, spy: Spy
+) -> None:
+    spy.refuse["subscriptions/listen"] = always(-32601, "Method not found")
+    spy.refuse["tasks/get"] = always(-32000, "away")
+    desk, terminal = seat
+    async with doing(call(scene, desk, "gated")):
+        await terminal.until("The server does not answer: away; asked again")
+        await terminal.until("no answer, next poll in ")
+        del spy.refuse["tasks/get"]
+        await terminal.until("The server answers again")
+        tools.gate.set()
+    tools.gate.clear()
+    spy.refuse["tasks/get"] = always(-32000, "away")
+    (outcome,) = await call(scene, desk, "gated", options=WaitOptions(seconds=3.0))
+    assert outcome.words == "There is no result yet; the task goes on. The server does not answer: away"
+
+
 async def test_an_answer_that_the_server_refuses_is_asked_for_again(
     scene: Stage, seat: tuple[Desk, Terminal], spy: Spy
 ) -> None:

@@ -154,9 +154,9 @@ def test_a_task_is_cancelled_from_elsewhere(shell: Shell) -> None:
 
 def test_a_key_whose_task_is_no_more_is_told_with_what_frees_it(shell: Shell) -> None:
     task = shell.detached("hello", "name=Ada", "--idempotency-key", "mine")
-    shell.spy.refuse["tasks/get"] = always(-32602, "Task has expired")
+    shell.spy.refuse["tasks/get"] = always(-32602, "no such task")
     found = shell.document("call", shell.url, "hello", "name=Ada", "--idempotency-key", "mine", code=5)
-    assert (found["task"], found["status"]) == (task, "expired")
+    assert (found["task"], found["status"]) == (task, "lost")
     assert found["message"].endswith(". perdure forget mine frees the key for another call")
 
 
@@ -288,6 +288,25 @@ def test_an_answer_that_comes_too_late_is_no_success(shell: Shell) -> None:
     assert shell("resume", task)[0] == "accept True\n"
     found = shell.document("answer", task, "ok=yes", code=1)
     assert (found["status"], found["message"]) == ("refused", f"{task} asks nothing any more: it is completed")
+
+
+def test_an_answer_that_was_sent_before_is_not_said_to_be_this_one(shell: Shell) -> None:
+    shell.call("ask", "--questions", "leave", code=4)
+    task = shell.document("ls")[0]["task"]
+    asked: dict[str, Any] = {}
+
+    def forgetful(answer: dict[str, Any]) -> dict[str, Any]:
+        """Asks on, whatever it was answered."""
+        asked.update(answer.get("inputRequests", {}))
+        return {**answer, "status": "input_required", "inputRequests": asked}
+
+    shell.spy.change["tasks/get"] = forgetful
+    shell("answer", task, "ok=yes")
+    _, errors = shell("answer", task, "ok=no")
+    assert errors == f"perdure: {task} has its answer, which is the one that was given before: {next(iter(asked))}\n"
+    sent = [each.params["inputResponses"] for each in shell.spy.asked if each.method == "tasks/update"]
+    assert len(sent) == 2
+    assert sent[0] == sent[1]
 
 
 def test_a_refusal_of_the_server_exits_with_1(shell: Shell) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.client.spy import always
 from tests.ops.calling.shell import Shell, journal_in, run, shell_of
 
 NOWHERE = "http://127.0.0.1:9/mcp"
@@ -65,6 +66,16 @@ def test_a_task_that_is_over_is_not_said_to_be_asked_to_stop(shell: Shell) -> No
     shell("resume", stopped, code=3)
     (found,) = shell.document("cancel", stopped)
     assert (found["status"], found["message"]) == ("cancelled", f"{stopped} was cancelled before")
+
+
+def test_a_task_that_the_server_did_not_know_is_asked_for_again(shell: Shell) -> None:
+    task = shell.detached("hello", "name=Ada")
+    shell.spy.refuse["tasks/get"] = always(-32602, "no such task")
+    assert shell.document("resume", task, code=5)["status"] == "lost"
+    assert [each["status"] for each in shell.document("ls")] == ["lost"]
+    del shell.spy.refuse["tasks/get"]
+    assert shell("watch")[0] == "Hello, Ada!\n"
+    assert [each["status"] for each in shell.document("ls")] == ["completed"]
 
 
 def test_candidates_are_shown_with_their_servers(shell: Shell, away: str) -> None:

@@ -88,6 +88,7 @@ def test_a_list_may_be_said_item_by_item_and_words_count_more_than_the_file() ->
         ("few:=[]", "few: it must be a whole number"),
         ("page=1", "page: the tool has no such argument; did you mean pages?"),
         ("any:=nope", "any: it is no JSON: Expecting value: line 1 column 1 (char 0)"),
+        (r'any:=["\ud800"]', "any: it has text in it that is none: half of a surrogate pair"),
         ("any:=NaN", "any: it is no JSON: NaN is no JSON"),
         ("nothing", "'nothing' is no KEY=VALUE"),
         ("any=\udcff", r"'any=\udcff' is no UTF-8"),

@@ -77,7 +77,10 @@ def newest_open(records: Iterable[Record], journal: Journal) -> Record:
     Raises:
         Unfit: there is none.
     """
+    records = list(records)
     found = [each for each in records if state(each, journal) in {"open", "unsure"}]
+    # The server may know it with another token.
+    found = found or [each for each in records if each.status == "lost"]
     if not found:
         raise Unfit("the journal has no task that is open")
     return found[-1]

@@ -22,7 +22,8 @@ from . import answering
 from .answering import Action
 from .arguments import Asked, arguments
 from .desk import Desk
-from .endpoint import Endpoint
+from .endpoint import Endpoint, HttpEndpoint
+from .hints import quoted
 from .outcome import Code, Outcome
 from .seeking import Sought, sought, task_sought
 from .typed import Unfit
@@ -103,6 +104,15 @@ async def call(desk: Desk, request: CallRequest) -> list[Outcome]:
     return [_freeing(desk, each, request.key) for each in known(rows)] or [otherwise]
 
 
+def _warn(desk: Desk, handle: TaskHandle, server: Endpoint) -> None:
+    """A task that is not on record is told with how to come back to it all the same."""
+    if not handle.is_task or handle.is_on_record:
+        return
+    options = [f"--server {quoted(server.shown)}"] if isinstance(server, HttpEndpoint) else []
+    again = desk.hints.command("resume", quoted(handle.id), options=options)
+    desk.screen.say(f"The journal can't be written, so keep the id: {again}", "bad")
+
+
 def _calling(desk: Desk, tool: str, begun: float) -> AbstractAsyncContextManager[None]:
     """A block in which the live line says that something goes on: a tool without tasks may take its time, too."""
     return painted(desk.screen, lambda: [f"{text.span(time.time() - begun):>6}  calling {text.line(tool)}"])
@@ -110,7 +120,7 @@ def _calling(desk: Desk, tool: str, begun: float) -> AbstractAsyncContextManager
 
 def _freeing(desk: Desk, outcome: Outcome, key: str | None) -> Outcome:
     """With how to call anew under a key whose task is no more."""
-    if key is None or outcome.status not in {"lost", "expired"}:
+    if key is None or outcome.status != "lost":
         return outcome
     return replace(outcome, words=f"{outcome.words}. {desk.again(key, 'forget')} frees the key for another call")
 
@@ -118,6 +128,7 @@ def _freeing(desk: Desk, outcome: Outcome, key: str | None) -> Outcome:
 async def _called(desk: Desk, rows: list[Row], request: CallRequest, deadline: float | None) -> None:
     """Wait for what was called, unless nobody wants to."""
     for row in rows:
+        _warn(desk, row.handle, request.server)
         if request.detach and row.handle.is_task:
             row.outcome = row.left("", code=Code.DONE)
             return
@@ -168,11 +179,14 @@ async def answer(
             if not responses:
                 responses = await _at_the_terminal(desk, client, handle, _asked(questions, question))
             outcome = broken_off(desk, handle.id, "Interrupted while it was answered")
-            outcome = await _answered(handle, responses, seen.status)
+            record = desk.journal.find(task.server.name, handle.id)
+            before = [key for key in responses if record and desk.journal.given(record, key) is not None]
+            outcome = await _answered(handle, responses, seen.status, before)
     return [outcome]
 
 
-async def _answered(handle: TaskHandle, responses: Mapping[str, Any], status: str) -> Outcome:
+async def _answered(handle: TaskHandle, responses: Mapping[str, Any], status: str, before: Sequence[str]) -> Outcome:
+    """`before`: the questions that were answered from here before, and keep that answer."""
     try:
         taken = await handle.answer(responses)
     except AnswerRefused as error:
@@ -181,7 +195,8 @@ async def _answered(handle: TaskHandle, responses: Mapping[str, Any], status: st
     if late:
         words = f"{handle.id} does not ask that any more, and has not taken it: {late}"
         return Outcome(Code.FAILED, "refused", words, id=handle.id, tool=handle.tool)
-    return Outcome(Code.DONE, status, f"{handle.id} has its answer", id=handle.id, tool=handle.tool)
+    kept = f", which is the one that was given before: {', '.join(before)}" if before else ""
+    return Outcome(Code.DONE, status, f"{handle.id} has its answer{kept}", id=handle.id, tool=handle.tool)
 
 
 async def tools(desk: Desk, server: Endpoint, found: list[Tool]) -> list[Outcome]:

@@ -82,6 +82,7 @@ def records_sought(desk: Desk, wanted: Sequence[str]) -> list[Record]:
                 raise _no_task(desk, each.key)
         return list({each.number: each for each in named}.values())
     found = [each for each in records if each.status is None and each.task_id is not None]
+    found = found or [each for each in records if each.status == "lost"]
     if not found:
         raise Unfit("the journal has no task that is open")
     return found

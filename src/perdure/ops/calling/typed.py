@@ -241,9 +241,13 @@ def parse_json(words: str) -> Any:
         raise Unfit(f"{constant} is no JSON")
 
     try:
-        return json.loads(words, parse_constant=refuse)
+        value = json.loads(words, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise Unfit(f"it is no JSON: {error}") from None
+    # Half of a pair, which JSON can say and nothing can send.
+    if any("\ud800" <= each <= "\udfff" for each in json.dumps(value, ensure_ascii=False)):
+        raise Unfit("it has text in it that is none: half of a surrogate pair")
+    return value
 
 
 def wrong(value: object, schema: Schema) -> Iterator[tuple[str, str]]:

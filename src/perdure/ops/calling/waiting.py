@@ -27,6 +27,7 @@ __all__ = ["Row", "Waiting", "painted"]
 
 _REFRESH: Final = 0.5
 """Seconds between two paintings of the live lines."""
+_NO_ANSWER: Final = "The server does not answer"
 _STYLES: Final[dict[str, Style]] = {
     "completed": "good",
     "failed": "bad",
@@ -45,6 +46,7 @@ class Row:
     outcome: Outcome | None = None
     told: set[str] = field(default_factory=set[str])
     said: tuple[str, str | None] | None = None
+    in_trouble: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -117,6 +119,7 @@ class Waiting:
     async def _one(self, row: Row) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._look, row, group.cancel_scope)
+            group.start_soon(self._mind_trouble, row)
             row.outcome = await self._outcome(row)
             group.cancel_scope.cancel()
         if row.outcome is not None and row.outcome.status in TERMINAL:
@@ -136,9 +139,14 @@ class Waiting:
                 outcome = of_error(error, id=handle.id, tool=handle.tool, hints=self._hints)
                 if outcome is None:
                     raise
-                return row.left(outcome.words) if outcome.code is Code.RUNNING else outcome
+                return row.left(outcome.words + self._away(row)) if outcome.code is Code.RUNNING else outcome
             else:
                 return of_result(result, id=handle.id, tool=handle.tool, is_task=handle.is_task)
+
+    @staticmethod
+    def _away(row: Row) -> str:
+        trouble = row.handle.trouble
+        return "" if trouble is None else f". {_NO_ANSWER}: {trouble}"
 
     def _left(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - anyio.current_time())
@@ -153,6 +161,17 @@ class Waiting:
                         scope.cancel()
         except TaskError:
             return  # `_outcome` says it
+
+    async def _mind_trouble(self, row: Row) -> None:
+        """Say that a server does not answer, and that it does again; each once."""
+        while True:
+            trouble = row.handle.trouble
+            if trouble is not None and not row.in_trouble:
+                self._screen.say(f"{self._prefix(row)}{_NO_ANSWER}: {text.line(str(trouble))}; asked again", "bad")
+            elif trouble is None and row.in_trouble:
+                self._screen.say(f"{self._prefix(row)}The server answers again")
+            row.in_trouble = trouble is not None
+            await anyio.sleep(_REFRESH)
 
     # -- what is shown -------------------------------------------------------------------------------------------------
 
@@ -185,6 +204,8 @@ class Waiting:
 
     def _live(self, row: Row) -> str:
         status = "asking" if row.snapshot is None else text.line(row.snapshot.status)
+        if row.in_trouble:
+            status = "no answer"
         poll = row.handle.next_poll
         news = "listening" if poll is None else f"next poll in {poll:.0f} s"
         return f"{self._prefix(row)}{text.span(self._now() - row.begun):>6}  {status}, {news}"
