@@ -3,6 +3,9 @@
 import signal
 from typing import Any
 
+import pytest
+
+from perdure.client import Unsure
 from perdure.ops.calling import calls, several
 from perdure.ops.calling.calls import WaitOptions
 from perdure.ops.calling.desk import Desk
@@ -82,6 +85,15 @@ async def test_of_a_call_that_must_not_be_made_again_nobody_claims_to_find_out(
     assert "finds out" not in outcome.words
     assert f"perdure forget {outcome.id} strikes it off the list" in outcome.words
     assert "calling" not in terminal.text
+
+
+async def test_a_call_that_was_not_answered_in_time_is_told_with_the_bound_that_it_had(
+    scene: Stage, seat: tuple[Desk, Terminal], held: Held
+) -> None:
+    held.methods.add("tools/call")
+    with pytest.raises(Unsure, match=r"no answer came within --timeout; perdure resume .* asks again"):
+        await call(scene, seat[0], "hello", words=("name=Ada",), options=WaitOptions(seconds=0.5))
+    held.freed.set()
 
 
 async def test_sigterm_after_ctrl_c_cancels_nothing(scene: Stage, seat: tuple[Desk, Terminal], tools: Tools) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from uuid import uuid4
@@ -13,7 +13,7 @@ import anyio
 from mcp.client import Client
 from mcp_types import ElicitResult, Tool
 
-from perdure.client import AnswerRefused, ClientError, TaskHandle, Tasks
+from perdure.client import AnswerRefused, ClientError, TaskHandle, Tasks, Unsure
 from perdure.client import questions as callbacks
 from perdure.client.listing import honours_keys_of
 from perdure.ops import text
@@ -95,13 +95,26 @@ async def call(desk: Desk, request: CallRequest) -> list[Outcome]:
             given = arguments(request.words, request.given, tool.input_schema)
             key, begun = request.key or uuid4().hex, time.time()
             otherwise = _unsure(desk, tool.name, key, repeats=repeats)
-            with desk.stop.guard():
+            again = desk.again(key) if repeats else None
+            with desk.stop.guard(), _naming_the_timeout(deadline, again):
                 seconds = left_until(deadline)
                 async with _calling(desk, tool.name, begun):
                     handle = await tasks.start(client, tool.name, given, idempotency_key=key, timeout=seconds)
                 rows.append(Row(handle, begun))
             await _called(desk, rows, request, deadline)
     return [_freeing(desk, each, request.key) for each in known(rows)] or [otherwise]
+
+
+@contextmanager
+def _naming_the_timeout(deadline: float | None, again: str | None) -> Generator[None]:
+    """A block in which a call that nobody heard of in time is not said to be one of which nobody ever will."""
+    try:
+        yield
+    except Unsure as error:
+        if deadline is None or left_until(deadline):
+            raise
+        more = "" if again is None else f"; {again} asks again"
+        raise Unsure(error.record, f"no answer came within --timeout{more}") from error
 
 
 def _warn(desk: Desk, handle: TaskHandle, server: Endpoint) -> None:
@@ -146,7 +159,7 @@ async def resume(desk: Desk, wanted: str | None, server: Endpoint | None, option
     with desk.stop.guard():
         async with desk.connected(task.server, within=left_until(deadline)) as (client, tasks):
             otherwise = broken_off(desk, task.id, "Interrupted before it was found again", is_task=task.is_task)
-            with desk.stop.guard():
+            with desk.stop.guard(), _naming_the_timeout(deadline, desk.again(task.id)):
                 handle = await tasks.resume(client, task.id, timeout=left_until(deadline))
                 desk.screen.say(f"{text.line(handle.tool)}  {text.line(handle.id)}".strip())
                 rows.append(Row(handle, task.begun_at))
