@@ -57,7 +57,7 @@ SERVERS = {
 """Each server under examples/, and its tools."""
 PARTS: Final = {"jwt_tokens"}
 """What some of them import."""
-CLIENTS: Final = {"agent", "calling", "following", "listening_with_the_sdk", "old_client", "walkthrough"}
+CLIENTS: Final = {"agent", "by_hand", "calling", "following", "listening_with_the_sdk", "old_client", "walkthrough"}
 """Run by `test_clients.py`, but the last, which is run below."""
 TESTS: Final = {"test_my_store", "test_refunds", "test_refunds_on_postgresql", "test_versions"}
 """Run by `test_examples.py`, like what the pages say of the servers; a store's by `testing/test_stores.py`."""

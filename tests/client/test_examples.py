@@ -51,6 +51,21 @@ async def test_a_call_looks_as_if_there_were_no_task(tmp_path: Path) -> None:
     ]
 
 
+async def test_a_question_is_answered_by_hand(tmp_path: Path) -> None:
+    async with running(REPORT_SERVER, tmp_path) as (server, client), asyncio.timeout(PATIENCE):
+        async with program("by_hand", client.url) as process:
+            output, _ = await process.communicate()
+        assert output.decode().splitlines() == [
+            "Approve the generated report outline?",
+            "answered: approve_outline",
+            "{'size': 'large', 'approved': True}",
+        ]
+        await server.kill()
+        async with program("by_hand", client.url) as process:
+            output, _ = await process.communicate()
+        assert output.startswith(b"no connection:")
+
+
 async def test_an_agent_that_is_killed_comes_back_to_its_report(tmp_path: Path) -> None:
     question = b"Approve the generated report outline? (y/n) "
     async with running(REPORT_SERVER, tmp_path) as (server, _):

@@ -10,7 +10,7 @@ What a list holds again and again is judged once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol, cast
 
@@ -18,10 +18,14 @@ from jsonschema import Draft202012Validator, FormatChecker, validators
 from jsonschema import ValidationError as Violation
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-__all__ = ["misfit", "violations"]
+__all__ = ["TooMuch", "misfit", "violations"]
 
 _LONGEST_FORMATTED: Final = 16_384
 """Characters of a date, an address or a URI."""
+
+
+class TooMuch(Exception):
+    """A schema leads through so many references that nobody waits for the end."""
 
 
 class _Violation(Protocol):
@@ -29,6 +33,8 @@ class _Violation(Protocol):
 
     absolute_path: Iterable[str | int]
     path: Iterable[str | int]
+    relative_schema_path: Sequence[str | int]
+    context: Sequence[_Violation]
     validator: str
     validator_value: object
 
@@ -112,9 +118,33 @@ _TAKEN: Final = {
 """What the plain type of a model takes, by the type or the format that it has in a schema."""
 
 
-def violations(schema: Any, content: object) -> Iterator[_Violation]:
-    """Each rule of `schema` that `content` breaks."""
-    return cast("_Validator", _Judge(schema, format_checker=_FORMATS)).iter_errors(content)
+def violations(schema: Any, content: object, *, references: int | None = None) -> Iterator[_Violation]:
+    """Each rule of `schema` that `content` breaks.
+
+    `references`: how many are followed at most, of a schema that is not to be trusted. A short one may ask for any
+    number of steps, but not without references. It must name no dialect (`$schema`), which would have its own judge.
+
+    Raises:
+        TooMuch: it has more of them.
+    """
+    judge = _Judge if references is None else _following(references)
+    return cast("_Validator", judge(schema, format_checker=_FORMATS)).iter_errors(content)
+
+
+def _following(left: int) -> Any:
+    """A judge that follows so many references, all in all."""
+
+    def followed(word: str) -> Any:
+        def follow(validator: Any, reference: str, instance: object, schema: object) -> Iterator[Violation]:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise TooMuch
+            yield from _STANDARD[word](validator, reference, instance, schema)
+
+        return follow
+
+    return cast("Any", validators).extend(_Judge, {word: followed(word) for word in ("$ref", "$dynamicRef")})
 
 
 def misfit(schema: Any, content: object) -> str | None:

@@ -16,6 +16,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from click.testing import CliRunner
 
 from perdure import Tasks
+from perdure.client import Journal
+from perdure.ops.calling import book
 from perdure.ops.cli import main
 from tests.client.spy import Spy
 from tests.support import eventually
@@ -43,6 +45,14 @@ def statuses(scene: Stage) -> list[tuple[str, str]]:
         return connection.execute("SELECT id, status FROM task").fetchall()
 
 
+@contextmanager
+def journal_in(folder: Path) -> Generator[Journal]:
+    """The journal of commands that are run with this folder."""
+    (folder / "perdure").mkdir(exist_ok=True)
+    with closing(book.opened(str(folder / "perdure" / "handles.db"))) as journal:
+        yield journal
+
+
 @dataclass(frozen=True)
 class Shell:
     """Runs commands with a journal of their own, against one server, whose `tools` and `spy` live in another thread."""
@@ -68,6 +78,17 @@ class Shell:
 
     def detached(self, *words: str) -> str:
         return self.call(*words, "--detach")[0].strip()
+
+    @contextmanager
+    def journal(self) -> Generator[Journal]:
+        """The one that its commands have."""
+        with journal_in(self.folder) as journal:
+            yield journal
+
+    def broken_off(self, tool: str, key: str) -> None:
+        """Put a call on record that was broken off before its answer was known."""
+        with self.journal() as journal:
+            journal.let_go(journal.intend(self.url, tool, key, {})[0])
 
     def open_gate(self) -> None:
         self.portal.call(self.tools.gate.set)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from perdure.ops.calling import calls
+from perdure.ops.calling import calls, several
 from perdure.ops.calling import desk as desks
 from perdure.ops.calling.calls import WaitOptions
 from perdure.ops.calling.desk import Desk, Settings
@@ -254,6 +254,40 @@ async def test_the_live_line_tells_of_the_next_poll(
         tools.gate.set()
 
 
+async def test_a_task_that_is_not_on_record_is_told_with_how_to_come_back_to_it(
+    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy
+) -> None:
+    desk, terminal = seat
+
+    def full(answer: dict[str, Any]) -> dict[str, Any]:
+        """The disk is, from now on."""
+        vars(desk.journal)["_db"].execute("PRAGMA query_only = ON")
+        return answer
+
+    spy.change["tools/call"] = full
+    task = await detached(scene, desk, "ask")
+    again = f"perdure resume {task} --server {scene.client.url}"
+    await terminal.until(f"The journal can't be written, so keep the id: {again}")
+
+
+async def test_a_server_that_goes_away_during_a_wait_is_mentioned(
+    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools, spy: Spy
+) -> None:
+    spy.refuse["subscriptions/listen"] = always(-32601, "Method not found")
+    spy.refuse["tasks/get"] = always(-32000, "away")
+    desk, terminal = seat
+    async with doing(call(scene, desk, "gated")):
+        await terminal.until("The server does not answer: away; asked again")
+        await terminal.until("no answer, next poll in ")
+        del spy.refuse["tasks/get"]
+        await terminal.until("The server answers again")
+        tools.gate.set()
+    tools.gate.clear()
+    spy.refuse["tasks/get"] = always(-32000, "away")
+    (outcome,) = await call(scene, desk, "gated", options=WaitOptions(seconds=3.0))
+    assert outcome.words == "There is no result yet; the task goes on. The server does not answer: away"
+
+
 async def test_an_answer_that_the_server_refuses_is_asked_for_again(
     scene: Stage, seat: tuple[Desk, Terminal], spy: Spy
 ) -> None:
@@ -280,7 +314,7 @@ async def test_a_refused_answer_gives_nobody_more_time(scene: Stage, seat: tuple
             asked += 1
             await asyncio.sleep(0.3)  # as long as a person takes
             terminal.type("yes\n")
-    assert [each.status for each in done.result()] == ["running"]
+    assert [each.status for each in done.result()] == ["input_required"]
     assert asked < 20, "it would have gone on for ever"
 
 
@@ -289,7 +323,7 @@ async def test_a_second_ctrl_c_does_not_cancel_what_is_only_watched(
 ) -> None:
     desk, terminal = seat
     await detached(scene, desk, "gated")
-    async with doing(calls.watch(desk, [], WaitOptions())) as done:
+    async with doing(several.watch(desk, [], WaitOptions())) as done:
         await terminal.until("working")
         desk.stop.take(signal.SIGINT)
     assert [each.code for each in done.result()] == [Code.RUNNING]
@@ -313,7 +347,7 @@ async def test_a_question_is_answered_at_another_terminal(scene: Stage, seat: tu
 async def test_several_are_watched_at_once(scene: Stage, seat: tuple[Desk, Terminal], tools: Tools) -> None:
     desk, terminal = seat
     ids = [await detached(scene, desk, "gated") for _ in range(2)]
-    async with doing(calls.watch(desk, [], WaitOptions())):
+    async with doing(several.watch(desk, [], WaitOptions())):
         await eventually(lambda: terminal.text.count("working, listening") == 2, "both have a live line")
         tools.gate.set()
     screen = await terminal.drained()

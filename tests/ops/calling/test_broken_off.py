@@ -3,7 +3,11 @@
 import signal
 from typing import Any
 
-from perdure.ops.calling import calls
+import pytest
+
+from perdure.client import Unsure
+from perdure.ops.calling import calls, several
+from perdure.ops.calling.calls import WaitOptions
 from perdure.ops.calling.desk import Desk
 from perdure.ops.calling.endpoint import parse_url
 from perdure.ops.calling.outcome import Code
@@ -32,6 +36,64 @@ async def test_a_third_signal_ends_everything_and_the_task_is_not_forgotten(
     assert [(each.code, each.id) for each in done.result()] == [(Code.RUNNING, task)]
     held.freed.set()
     tools.gate.set()
+
+
+async def test_a_server_that_does_not_answer_holds_up_nobody_who_wants_his_task_stopped(
+    scene: Stage, seat: tuple[Desk, Terminal], tools: Tools, held: Held
+) -> None:
+    desk, terminal = seat
+    held.methods.add("tasks/cancel")
+    async with doing(call(scene, desk, "gated", options=WaitOptions(stop_within=0.3))) as done:
+        await terminal.until("working")
+        desk.stop.take(signal.SIGINT)
+        await terminal.until("Ctrl-C again")
+        desk.stop.take(signal.SIGINT)
+        await terminal.until("Asking tsk_")
+        await terminal.until("There is no answer; tsk_")
+    assert [each.code for each in done.result()] == [Code.RUNNING]
+    held.freed.set()
+    tools.gate.set()
+
+
+async def test_a_question_is_not_told_again_to_who_stops_its_task(scene: Stage, seat: tuple[Desk, Terminal]) -> None:
+    desk, terminal = seat
+    async with doing(call(scene, desk, "ask")) as done:
+        await terminal.until("Ok (yes or no): ")
+        desk.stop.take(signal.SIGINT)
+        await terminal.until("Ctrl-C again")
+        desk.stop.take(signal.SIGINT)
+    assert [each.code for each in done.result()] == [Code.CANCELLED]
+    assert (await terminal.drained()).count("All right?") == 1
+
+
+async def test_of_a_call_that_must_not_be_made_again_nobody_claims_to_find_out(
+    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy, held: Held
+) -> None:
+    @scene.mcp.tool()
+    def charge() -> str:
+        return "charged"
+
+    desk, terminal = seat
+    held.methods.add("tools/call")
+    async with doing(call(scene, desk, "charge")) as done:
+        await eventually(lambda: spy.open["tools/call"] > 0, "it is called")
+        await terminal.until("0 s  calling charge")
+        desk.stop.take(signal.SIGINT)
+    held.freed.set()
+    (outcome,) = done.result()
+    assert (outcome.code, outcome.status) == (Code.UNKNOWN, "unsure")
+    assert "finds out" not in outcome.words
+    assert f"perdure forget {outcome.id} strikes it off the list" in outcome.words
+    assert "calling" not in terminal.text
+
+
+async def test_a_call_that_was_not_answered_in_time_is_told_with_the_bound_that_it_had(
+    scene: Stage, seat: tuple[Desk, Terminal], held: Held
+) -> None:
+    held.methods.add("tools/call")
+    with pytest.raises(Unsure, match=r"no answer came within --timeout; perdure resume .* asks again"):
+        await call(scene, seat[0], "hello", words=("name=Ada",), options=WaitOptions(seconds=0.5))
+    held.freed.set()
 
 
 async def test_sigterm_after_ctrl_c_cancels_nothing(scene: Stage, seat: tuple[Desk, Terminal], tools: Tools) -> None:
@@ -73,7 +135,7 @@ async def test_of_several_that_are_cancelled_it_is_said_which_were_asked_before_
             held.methods.add("tasks/cancel")
 
     spy.refuse["tasks/cancel"] = hold_the_second
-    async with doing(calls.cancel(desk, [first, *others], None)) as done:
+    async with doing(several.cancel(desk, [first, *others], None)) as done:
         await eventually(lambda: spy.came["tasks/cancel"] == 2, "the second is asked to stop")
         desk.stop.take(signal.SIGINT)
     assert [(each.id, each.code, each.words.partition(" tsk_")[0]) for each in done.result()] == [

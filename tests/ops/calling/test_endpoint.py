@@ -6,13 +6,20 @@ from pathlib import Path
 
 import click
 import pytest
+from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from perdure.client import Journal
 from perdure.ops.calling import book
 from perdure.ops.calling.endpoint import TOKEN, TOKEN_FILE, Access, HttpEndpoint, StdioEndpoint, parse_name, parse_url
 from perdure.ops.calling.typed import Unfit
 from perdure.ops.cli import main
+from tests.ops.calling.shell import run
+from tests.wire.support import hosting
 
 HERE = HttpEndpoint("http://127.0.0.1:8000/mcp")
 
@@ -65,6 +72,13 @@ def test_what_can_be_no_token_is_refused_without_showing_it(said: str, tmp_path:
         Access.found(str(tmp_path / "none"), over_http=False)
 
 
+def test_a_file_without_a_token_is_not_a_command_without_one(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(" \n")
+    with pytest.raises(Unfit, match="holds no token: it is empty"):
+        Access.found(str(file), over_http=False)
+
+
 @pytest.mark.parametrize(
     "url", ["a.example/mcp", "ftp://a/mcp", "http://", "http://[", "http://a\x1b[2J/", "http://a:x/"]
 )
@@ -73,10 +87,24 @@ def test_what_is_no_url_is_refused(url: str) -> None:
         parse_url(url)
 
 
-def test_a_url_with_a_secret_in_it_is_refused() -> None:
-    with pytest.raises(Unfit) as error:
-        parse_url("https://ada:secret@a.example/mcp")
-    assert "secret@" not in str(error.value)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://ada:hush@a.example/mcp",
+        "https://a.example/mcp?api_key=hush",
+        "https://a.example/mcp?a=1&accessToken=hush",
+        "https://a.example/mcp?sig=hush#top",
+    ],
+)
+def test_a_url_with_a_secret_in_it_is_refused(url: str) -> None:
+    with pytest.raises(Unfit, match="put the secret into PERDURE_TOKEN") as error:
+        parse_url(url)
+    assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize("query", ["tenant=7", "author=ada", "monkey=7", "design=2", "key=", "keyword=a"])
+def test_what_only_looks_a_little_like_a_secret_is_none(query: str) -> None:
+    assert parse_url(f"https://a.example/mcp?{query}").shown == f"https://a.example/mcp?{query}"
 
 
 def test_a_server_is_found_again_by_its_name() -> None:
@@ -128,6 +156,13 @@ def test_a_call_that_another_process_is_making_is_not_the_newest_that_is_open(tm
     ("words", "reason"),
     [
         ("call tool a=1", "Say which server: URL first, or -- COMMAND last."),
+        ("tools 127.0.0.1:8742/mcp", "did you mean http://127.0.0.1:8742/mcp?"),
+        ("call a.example/mcp tool", "did you mean https://a.example/mcp?"),
+        ("call localhost:80 tool", "did you mean http://localhost:80?"),
+        ("tools ftp://127.0.0.1/x", "http or https: ftp://127.0.0.1/x"),
+        ("resume postgresql://ada:hush@h/db", "the journal knows no task …"),
+        ("tools http://a.example/mcp?token=hush", "a URL is there for all to see"),
+        ("tools http://a.example/mcp http://b/?token=hush", "There is more than a server: http://b/?token=…"),
         ("call http://127.0.0.1:1/mcp tool -- python", "Say which server once"),
         ("call tool --", "After -- comes the command"),
         ("call ftp://a/mcp tool", "is no URL of a server"),
@@ -146,6 +181,7 @@ def test_what_can_not_be_meant_is_a_usage_error(words: str, reason: str) -> None
     done = CliRunner().invoke(main, words.split())
     assert done.exit_code == 2, done.output
     assert reason in done.output
+    assert "hush" not in done.output
 
 
 def test_a_token_for_several_servers_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,3 +202,35 @@ def test_every_command_says_what_it_does() -> None:
         assert command is not None
         assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0
         assert command.get_short_help_str()
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("call", "    perdure call generate_report size=large -- python server.py --stdio"),
+        ("completion", '    zsh:   eval "$(perdure completion zsh)"     in ~/.zshrc'),
+    ],
+)
+def test_examples_have_lines_of_their_own(command: str, line: str) -> None:
+    shown = CliRunner().invoke(main, [command, "--help"]).output
+    assert line in shown.splitlines()
+    assert "\\b" not in shown
+
+
+async def refusing(request: Request) -> Response:
+    return Response(status_code=401 if request.url.path == "/mcp" else 404)
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "why"),
+    [
+        ("mcp", "", "HTTP status 401: it wants a token, in PERDURE_TOKEN or in the file that PERDURE_TOKEN_FILE names"),
+        ("mcp", "x", "HTTP status 401: it does not take the token that PERDURE_TOKEN or the token file has"),
+        ("api", "", "HTTP status 404: no server there; is the path /mcp, and not /api?"),
+    ],
+)
+def test_why_a_server_opens_no_session_is_told_by_its_status(tmp_path: Path, path: str, token: str, why: str) -> None:
+    app = Starlette(routes=[Route("/{path}", refusing, methods=["GET", "POST", "DELETE"])])
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(hosting(app)) as (_, url):
+        _, errors = run("tools", f"{url}/{path}", folder=tmp_path, code=5, env={TOKEN: token})
+    assert errors == f"perdure: {url}/{path}: {why}\n"

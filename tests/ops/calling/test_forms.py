@@ -112,7 +112,7 @@ async def test_a_choice_is_made_by_number_by_title_or_by_value() -> None:
     async with filling(form("size", "colour", "old", **properties)) as terminal:
         await terminal.until("  1. s\n    2. l\n")
         await terminal.answers("size (one of these): ", "3")
-        await terminal.answers("  '3' is none of them", "2")
+        await terminal.answers("  '3' is none of s, l", "2")
         await terminal.until("  1. Red  (r)\n    2. Green  (g)\n")
         await terminal.answers("colour (one of these): ", "green")
         await terminal.answers("old (one of these): ", "1")
@@ -129,7 +129,7 @@ async def test_several_are_chosen_with_commas_between() -> None:
         prompt = "colours (any of these, with commas between, at least 2, at most 2): "
         await terminal.answers(prompt, "1")
         await terminal.answers("  there must be at least 2", "1, pink")
-        await terminal.answers("  'pink' is none of them", "1,1")
+        await terminal.answers("  'pink' is none of Red, Green, Blue", "1,1")
         await terminal.answers("  nothing may be there twice", "red, 3")
         await terminal.answers("sizes (any of these, with commas between): ", "")
         assert await content(terminal) == {"colours": ["r", "b"], "sizes": []}

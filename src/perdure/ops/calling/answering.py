@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -10,9 +9,10 @@ from perdure.ops import text
 
 from . import arguments
 from .fields import NOTHING, Field, fields, misfits, sendable
+from .hints import Hints, quoted
 from .typed import Unfit, parse_json
 
-__all__ = ["Action", "action_for", "content_for", "told"]
+__all__ = ["Action", "accepted", "action_for", "content_for", "plain", "told"]
 
 Action = Literal["accept", "decline", "cancel"]
 
@@ -49,6 +49,17 @@ def content_for(questions: Mapping[str, Any], words: Sequence[str]) -> dict[str,
     return found
 
 
+def accepted(questions: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The content of a form that somebody agrees to as it is: its defaults.
+
+    Raises:
+        Unfit: it has a field that must be filled.
+    """
+    content: dict[str, Any] = {}
+    _complete(key, content, questions[key])
+    return content
+
+
 def _place(questions: Mapping[str, Any], word: str) -> tuple[str, str, bool, str]:
     place, raw, said = arguments.split(word)
     # A key may have dots in it, so the longest that fits is meant.
@@ -80,31 +91,42 @@ def _complete(key: str, content: dict[str, Any], question: object) -> None:
         raise Unfit("; ".join(faults))
 
 
-def told(task_id: str, questions: Mapping[str, Any], *, several: bool) -> Iterator[str]:
-    """The questions of a task, and the commands that answer them. `several`: whether it must be said which is meant."""
+def told(task_id: str, questions: Mapping[str, Any], hints: Hints, *, several: bool) -> Iterator[str]:
+    """The questions of a task, and the commands that answer them. `several`: whether it must be said which is meant.
+
+    Every line that is the server's begins with a question mark, so that none can pass for one of the commands.
+    """
     for key, question in questions.items():
         params = _params(question)
-        yield f"? {text.block(str(params.get('message', key)))}".replace("\n", "\n  ")
+        yield from (f"? {each}" for each in text.block(str(params.get("message", key))).split("\n"))
         url: object = params.get("url")
         if isinstance(url, str):
-            yield f"  {text.line(url)}"
-        yield from (f"  {command}" for command in _commands(task_id, key, question, several=several))
+            yield f"?   {text.line(url)}"
+        yield from (f"?   {text.line(each.listed())}" for each in fields(_schema(question)))
+        yield from (f"  {command}" for command in _commands(task_id, key, question, hints, several=several))
 
 
-def _commands(task_id: str, key: str, question: object, *, several: bool) -> Iterator[str]:
-    which = f" --question {_quoted(key)}" if several else ""
+def _commands(task_id: str, key: str, question: object, hints: Hints, *, several: bool) -> Iterator[str]:
+    which = [f"--question {quoted(key)}"] if several else []
     filled = [each.name for each in fields(_schema(question)) if each.required] or [
         each.name for each in fields(_schema(question))
     ]
-    words = " ".join(_quoted(f"{key}.{name}" if several else name) + "=…" for name in filled)
-    command = f"perdure answer {_quoted(task_id)}"
-    yield f"{command} {words}" if words else f"{command} --accept{which}"
-    yield f"{command} --decline{which}"
+    words = [quoted(f"{key}.{name}" if several else name) + "=…" for name in filled]
+    task = quoted(task_id)
+    accepted = hints.command("answer", task, options=["--accept", *which])
+    yield hints.command("answer", task, *words) if words else accepted
+    yield hints.command("answer", task, options=["--decline", *which])
 
 
-def _quoted(words: str) -> str:
-    """A server's word, to be pasted into a shell: not one that does something there."""
-    return shlex.quote(text.line(words))
+def plain(questions: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The questions as `--json` has them."""
+    return [_plain(key, question) for key, question in questions.items()]
+
+
+def _plain(key: str, question: object) -> dict[str, Any]:
+    params = _params(question)
+    found = {"key": key, **{name: params[name] for name in ("message", "url") if isinstance(params.get(name), str)}}
+    return {**found, "fields": [each.plain() for each in fields(_schema(question))]}
 
 
 def _schema(question: object) -> object:

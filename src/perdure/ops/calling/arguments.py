@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from . import typed
 from .typed import Schema, Unfit
 
-__all__ = ["Misfits", "arguments", "from_file", "looks_like_one", "read", "split"]
+__all__ = ["Asked", "Misfits", "arguments", "from_file", "looks_like_one", "read", "split"]
 
 _WORD: Final = re.compile(r"(?P<key>[^=]+?)(?P<raw>:?)=(?P<said>.*)", re.DOTALL)
 
@@ -28,6 +28,10 @@ class Misfits(ValueError):
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = tuple(lines)
         super().__init__("; ".join(lines))
+
+
+class Asked(Misfits):
+    """Likewise, of an answer: what is asked, and how to answer it."""
 
 
 def looks_like_one(word: str) -> bool:
@@ -53,9 +57,12 @@ def from_file(name: str) -> dict[str, Any]:
     Raises:
         Unfit: it is none.
     """
-    found = typed.parse_json(read(name))
+    try:
+        found = typed.parse_json(read(name))
+    except Unfit as error:
+        raise Unfit(f"--arguments {name}: {error}") from None
     if not isinstance(found, dict):
-        raise Unfit(f"{name} is no JSON object")
+        raise Unfit(f"--arguments {name}: it is no JSON object")
     return cast("dict[str, Any]", found)
 
 
@@ -139,7 +146,8 @@ def _unknown(found: Mapping[str, Any], schema: Schema) -> Iterable[str]:
 
 def _misfits(found: Mapping[str, Any], schema: Schema) -> Iterable[str]:
     required: object = schema.get("required")
-    missing = [key for key in cast("list[str]", required) if key not in found] if isinstance(required, list) else []
+    needed = cast("list[object]", required) if isinstance(required, list) else []
+    missing = [key for key in needed if isinstance(key, str) and key not in found]
     yield from (f"{key}: it is needed{_about(key, schema)}" for key in missing)
     for place, reason in typed.wrong(dict(found), {**schema, "required": [], "additionalProperties": True}):
         yield f"{place or 'the arguments'}: {reason}"

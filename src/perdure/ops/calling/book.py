@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from perdure.client import Journal, Record
 from perdure.ops import text
 
+from . import endpoint
 from .typed import Unfit
 
 __all__ = ["JOURNAL", "entry", "find", "forget", "identity", "newest_open", "opened", "place", "rows", "state"]
@@ -53,8 +54,8 @@ def state(record: Record, journal: Journal) -> str:
     return "calling" if journal.is_busy(record) else "unsure"
 
 
-def find(records: Iterable[Record], wanted: str) -> Record:
-    """The record of an id, or of the beginning of one that only one has.
+def find(records: Iterable[Record], wanted: str, *, otherwise: str = "") -> Record:
+    """The record of an id, or of the beginning of one that only one has. `otherwise`: what else one could say.
 
     Raises:
         Unfit: there is none, or there are several.
@@ -63,9 +64,9 @@ def find(records: Iterable[Record], wanted: str) -> Record:
     exact = [each for each in records if wanted in (each.task_id, each.key)]
     found = exact or [each for each in records if wanted and identity(each).startswith(wanted)]
     if not found:
-        raise Unfit(f"the journal knows no task {wanted!r}: see `perdure ls`, or say --server")
+        raise Unfit(f"the journal knows no task {wanted!r}: see `perdure ls`{otherwise}")
     if len(found) > 1:
-        several = ", ".join(f"{identity(each)} at {each.server}" for each in found[:5])
+        several = ", ".join(f"{identity(each)} at {endpoint.shown(each.server)}" for each in found[:5])
         raise Unfit(f"{wanted!r} may be {several}")
     return found[0]
 
@@ -76,7 +77,10 @@ def newest_open(records: Iterable[Record], journal: Journal) -> Record:
     Raises:
         Unfit: there is none.
     """
+    records = list(records)
     found = [each for each in records if state(each, journal) in {"open", "unsure"}]
+    # The server may know it with another token.
+    found = found or [each for each in records if each.status == "lost"]
     if not found:
         raise Unfit("the journal has no task that is open")
     return found[-1]
@@ -98,14 +102,14 @@ def forget(journal: Journal, wanted: Iterable[str]) -> list[str]:
     return [identity(each) for each in found]
 
 
-def entry(record: Record, journal: Journal, shown: Callable[[str], str], now: float) -> dict[str, Any]:
+def entry(record: Record, journal: Journal, now: float) -> dict[str, Any]:
     """A record in plain values."""
     return {
         "id": identity(record),
         "task": record.task_id,
         "tool": record.tool,
         "status": state(record, journal),
-        "server": shown(record.server),
+        "server": endpoint.shown(record.server),
         "key": record.key,
         "age_s": round(max(0.0, now - record.begun_at), 3),
     }

@@ -14,14 +14,16 @@ from mcp_types import Tool
 
 from perdure.client import ClientError, Journal
 from perdure.ops import text
+from perdure.ops.discretion import Told
 from perdure.ops.options import Duration
 
-from . import arguments, book, calls, desk, endpoint, listing
+from . import arguments, book, calls, desk, endpoint, listing, several
 from .answering import Action
 from .calls import CallRequest, WaitOptions
 from .desk import Desk, Settings
 from .endpoint import Endpoint
-from .outcome import Outcome
+from .hints import is_plain
+from .outcome import Code, Outcome
 from .typed import Unfit
 
 __all__ = ["answer", "call", "cancel", "completion", "forget", "ls", "resume", "tools", "watch"]
@@ -56,9 +58,29 @@ class _WithServer(click.Command):
 _COMMAND: Final = "perdure.ops.calling.command"
 
 
-def _ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ids that the journal has, for completion. A journal that is not there is not made."""
-    said = ctx.params.get("journal") or os.environ.get(book.JOURNAL)
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _ids(*states: str) -> Complete:
+    """The ids of what is in these states by the journal, for completion; of all without any.
+
+    A journal that is not there is not made. A server chooses its ids, and bash puts what is completed into the line
+    unquoted: only what does nothing there is offered.
+    """
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        said = ctx.params.get("journal") or os.environ.get(book.JOURNAL)
+        return [
+            CompletionItem(name, help=text.line(f"{tool}, {state}"))
+            for name, tool, state in reversed(_on_record(said))
+            if name.startswith(incomplete) and is_plain(name) and (state in states or not states)
+        ]
+
+    return complete
+
+
+def _on_record(said: str | None) -> list[tuple[str, str, str]]:
+    """What the journal has: ids, tools and states."""
     if not book.place(said).exists():
         return []
     try:
@@ -66,16 +88,15 @@ def _ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[C
     except (ClientError, Unfit, OSError):
         return []
     try:
-        found = [(book.identity(each), each.tool, book.state(each, journal)) for each in journal.records()]
+        return [(book.identity(each), each.tool, book.state(each, journal)) for each in journal.records()]
+    except (ClientError, OSError):
+        return []
     finally:
         journal.close()
-    return [
-        CompletionItem(name, help=text.line(f"{tool}, {state}"))
-        for name, tool, state in reversed(found)
-        if name.startswith(incomplete) and text.line(name) == name
-    ]
 
 
+_GOES_ON: Final = ("open", "lost")
+"""A task that a server does not know may be known to it with another token."""
 _JOURNAL: Final = click.option(
     "--journal",
     metavar="FILE",
@@ -135,7 +156,7 @@ def call(
     questions: calls.Questions | None,
     **common: Any,
 ) -> None:
-    r"""Call TOOL of the server at URL, or of the one that COMMAND starts, and wait for its result.
+    """Call TOOL of the server at URL, or of the one that COMMAND starts, and wait for its result.
 
     \b
       perdure call https://tasks.example.com/mcp generate_report size=large
@@ -145,7 +166,7 @@ def call(
     no text is allowed. KEY:=VALUE is JSON; KEY=@FILE is what is in a file.
 
     Ctrl-C leaves the task alone and says how to come back; a second Ctrl-C cancels it.
-    """
+    """  # noqa: D301 - click wants the character
     server, rest = _where(context, words)
     tool = rest[0] if rest and not arguments.looks_like_one(rest[0]) else None
     with _usage():
@@ -171,7 +192,7 @@ def call(
 
 
 @click.command(epilog=CODES, short_help="Wait for a task that was called before.")
-@click.argument("wanted", metavar="[ID]", required=False, shell_complete=_ids)
+@click.argument("wanted", metavar="[ID]", required=False, shell_complete=_ids())
 @_server
 @_waits
 @_common
@@ -188,7 +209,7 @@ def resume(
 
 
 @click.command(epilog=CODES, short_help="Look on while tasks go on.")
-@click.argument("wanted", metavar="[ID]...", nargs=-1, shell_complete=_ids)
+@click.argument("wanted", metavar="[ID]...", nargs=-1, shell_complete=_ids(*_GOES_ON))
 @click.option("--timeout", type=Duration(), help="Look on this long at most.")
 @_common
 def watch(wanted: tuple[str, ...], timeout: int | None, **common: Any) -> None:
@@ -197,22 +218,22 @@ def watch(wanted: tuple[str, ...], timeout: int | None, **common: Any) -> None:
     What they ask is shown, and how to answer it. The exit code is that of the first that has another one than 0.
     """
     desk.run(
-        Settings(**common), lambda at: calls.watch(at, wanted, WaitOptions(_seconds(timeout), "wait")), several=True
+        Settings(**common), lambda at: several.watch(at, wanted, WaitOptions(_seconds(timeout), "wait")), several=True
     )
 
 
 @click.command(short_help="Ask tasks to stop.")
-@click.argument("wanted", metavar="ID...", nargs=-1, required=True, shell_complete=_ids)
+@click.argument("wanted", metavar="ID...", nargs=-1, required=True, shell_complete=_ids(*_GOES_ON))
 @_server
 @_common
 def cancel(wanted: tuple[str, ...], server: str | None, **common: Any) -> None:
     """Ask the tasks ID to stop. A task that is over stays as it is."""
     place = _page(server)
-    desk.run(Settings(**common), lambda at: calls.cancel(at, wanted, place), several=True)
+    desk.run(Settings(**common), lambda at: several.cancel(at, wanted, place), several=True)
 
 
 @click.command(short_help="Answer what a task asks.")
-@click.argument("wanted", metavar="ID", shell_complete=_ids)
+@click.argument("wanted", metavar="ID", shell_complete=_ids(*_GOES_ON))
 @click.argument("words", metavar="[[QUESTION.]FIELD=VALUE]...", nargs=-1)
 @click.option("--accept", "action", flag_value="accept", help="Agree to a question without fields.")
 @click.option("--decline", "action", flag_value="decline", help="Say no to the question.")
@@ -248,7 +269,7 @@ def ls(as_json: bool, journal: str | None) -> None:
     which nobody knows whether it happened. What is over stays for a week.
     """
     with _opened(journal) as opened:
-        entries = [book.entry(each, opened, _shown, time.time()) for each in opened.records()]
+        entries = [book.entry(each, opened, time.time()) for each in opened.records()]
     if as_json:
         click.echo(text.document(entries))
     else:
@@ -257,7 +278,7 @@ def ls(as_json: bool, journal: str | None) -> None:
 
 
 @click.command(short_help="Strike calls off the list.")
-@click.argument("wanted", metavar="ID...", nargs=-1, required=True, shell_complete=_ids)
+@click.argument("wanted", metavar="ID...", nargs=-1, required=True, shell_complete=_ids())
 @_JOURNAL
 def forget(wanted: tuple[str, ...], journal: str | None) -> None:
     """Strike the calls ID off the list, as one that is `unsure` and is not to be made again.
@@ -277,7 +298,7 @@ def tools(context: click.Context, words: tuple[str, ...], **common: Any) -> None
     """List the tools of the server at URL, or of the one that COMMAND starts, with their arguments."""
     server, rest = _where(context, words)
     if rest:
-        raise click.UsageError(f"There is more than a server: {' '.join(rest)}")
+        raise Told(f"There is more than a server: {' '.join(rest)}")
     settings = Settings(**common)
     found: list[Tool] = []
 
@@ -292,13 +313,13 @@ def tools(context: click.Context, words: tuple[str, ...], **common: Any) -> None
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    r"""Print what makes SHELL complete commands, options and ids.
+    """Print what makes SHELL complete commands, options and ids.
 
     \b
       bash:  eval "$(perdure completion bash)"    in ~/.bashrc
       zsh:   eval "$(perdure completion zsh)"     in ~/.zshrc
       fish:  perdure completion fish > ~/.config/fish/completions/perdure.fish
-    """
+    """  # noqa: D301 - as above
     found = get_completion_class(shell)
     assert found is not None  # noqa: S101 - click has these three
     click.echo(found(context.find_root().command, {}, "perdure", "_PERDURE_COMPLETE").source())
@@ -313,7 +334,7 @@ def _usage() -> Generator[None]:
     try:
         yield
     except Unfit as error:
-        raise click.UsageError(text.line(str(error))) from None
+        raise Told(text.line(str(error))) from None
 
 
 @contextmanager
@@ -327,7 +348,8 @@ def _opened(said: str | None) -> Generator[Journal]:
             finally:
                 journal.close()
         except (ClientError, OSError) as error:
-            raise SystemExit(f"perdure: {error}") from None
+            click.echo(f"perdure: {text.line(str(error))}", err=True)
+            raise SystemExit(Code.UNKNOWN) from None
 
 
 def _seconds(duration_ms: int | None) -> float | None:
@@ -343,7 +365,8 @@ def _where(context: click.Context, words: tuple[str, ...]) -> tuple[Endpoint, tu
     if command:
         return endpoint.StdioEndpoint(command, str(_folder())), words
     if url is None:
-        raise click.UsageError("Say which server: URL first, or -- COMMAND last.")
+        near = endpoint.nearest_url(words[0]) if words else None
+        raise Told(f"Say which server: URL first, or -- COMMAND last{f'; did you mean {near}?' if near else '.'}")
     with _usage():
         return endpoint.parse_url(url), words[1:]
 
@@ -355,10 +378,3 @@ def _folder() -> str:
 def _page(url: str | None) -> Endpoint | None:
     with _usage():
         return None if url is None else endpoint.parse_url(url)
-
-
-def _shown(server: str) -> str:
-    try:
-        return endpoint.parse_name(server).shown
-    except Unfit:
-        return server

@@ -6,10 +6,10 @@ result and nothing else, and turned into the exit code.
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -27,10 +27,12 @@ from pydantic import ValidationError
 from perdure.client import ClientError, Journal, JournalUnusable, Tasks
 from perdure.client.link import alone
 from perdure.ops import text
+from perdure.ops.discretion import Told
 
 from . import book, endpoint, forms
-from .arguments import Misfits
-from .endpoint import Access, Endpoint, HttpEndpoint
+from .arguments import Asked, Misfits
+from .endpoint import Access, Door, Endpoint, HttpEndpoint
+from .hints import Hints
 from .outcome import Code, Outcome, of_error, spoken, worst
 from .screen import Keyboard, Screen
 from .stopping import Stop, listening
@@ -77,6 +79,7 @@ class Desk:
         self.screen = screen
         self.keyboard = keyboard
         self.server_said: Sequence[str] = ()
+        self.hints = Hints(settings.journal)
         self._forms = anyio.Lock()
 
     @asynccontextmanager
@@ -87,19 +90,19 @@ class Desk:
             Unreachable: there is none.
             Unfit: the server must not be given the token, or there is no such command.
         """
-        log, self.server_said = endpoint.ServerLog(), ()
+        log, door, self.server_said = endpoint.ServerLog(), Door(), ()
         is_connected = False
         limit = _CONNECT if within is None else within
         try:
             with anyio.fail_after(limit) as scope:
-                opening = endpoint.connected(server, self.journal, self.access, self.ask, log)
+                opening = endpoint.connected(server, self.journal, self.access, self.ask, log, door)
                 async with log.kept(), opening as both:
                     is_connected, scope.deadline = True, float("inf")
                     yield both
         except Exception as error:  # noqa: BLE001 - boundary: whatever the SDK makes of a server
             if is_connected or isinstance(alone(error), Unfit):
                 raise alone(error) from None
-            raise _unreachable(server, alone(error), log) from None
+            raise _unreachable(server, alone(error), log, door.refusal(server, self.access)) from None
         finally:
             self.server_said = log.closed()
 
@@ -113,8 +116,7 @@ class Desk:
 
     def again(self, id: str, verb: str = "resume") -> str:
         """The command that does something about a task."""
-        place = f" --journal {shlex.quote(self.settings.journal)}" if self.settings.journal else ""
-        return f"perdure {verb}{place} {shlex.quote(text.line(id))}"
+        return self.hints.about(id, verb)
 
 
 def run(
@@ -135,7 +137,13 @@ def run(
     outcomes = _done(settings, work)
     if goes_on and not outcomes:
         return
-    _print(settings, outcomes, several=several)
+    screen = _screen(no_color=settings.no_color)
+    try:
+        _print(settings, outcomes, screen, several=several)
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            _unprinted(settings, outcomes, screen)
+        raise
     sys.exit(worst([*outcomes]))
 
 
@@ -144,13 +152,13 @@ def _done(settings: Settings, work: Callable[[Desk], Awaitable[Sequence[Outcome]
         access = Access.found(settings.token_file, over_http=settings.token_over_http)
         journal = book.opened(settings.journal)
     except Unfit as error:
-        raise click.UsageError(str(error)) from None
+        raise Told(text.line(str(error))) from None
     except (JournalUnusable, OSError) as error:
         return [Outcome(Code.UNKNOWN, "unavailable", str(error))]
     try:
         return anyio.run(_worked, settings, journal, access, work)
     except Exception as error:  # noqa: BLE001 - boundary: what no outcome is made of is raised again
-        return [_of(alone(error))]
+        return [_of(alone(error), Hints(settings.journal))]
     finally:
         journal.close()
 
@@ -171,7 +179,7 @@ def _explained(outcome: Outcome, server_said: Sequence[str]) -> Outcome:
     return replace(outcome, words="\n".join([outcome.words, *server_said]))
 
 
-def outcome_of(error: BaseException, *, id: str | None = None) -> Outcome:
+def outcome_of(error: BaseException, hints: Hints, *, id: str | None = None) -> Outcome:
     """What an error comes to that a command ends with, or a part of it, which is about the task `id`."""
     if isinstance(error, Unreachable):
         return Outcome(Code.UNKNOWN, "unavailable", "\n".join([str(error), *error.lines]), id=id)
@@ -181,15 +189,15 @@ def outcome_of(error: BaseException, *, id: str | None = None) -> Outcome:
         return Outcome(Code.UNKNOWN, "unavailable", "The server's answer is not what the protocol has", id=id)
     if isinstance(error, TimeoutError) and not isinstance(error, ClientError):
         return Outcome(Code.UNKNOWN, "unavailable", "The server did not answer in time", id=id)
-    return of_error(error, id=id, tool="") or unforeseen(error)
+    return of_error(error, id=id, tool="", hints=hints) or unforeseen(error)
 
 
-def _of(error: BaseException) -> Outcome:
+def _of(error: BaseException, hints: Hints) -> Outcome:
     if isinstance(error, Misfits):
-        raise click.UsageError("\n".join(map(text.line, error.lines))) from None
+        raise Told("\n".join(map(text.cleaned, error.lines)), quotes=not isinstance(error, Asked)) from None
     if isinstance(error, Unfit):
-        raise click.UsageError(text.line(str(error))) from None
-    return outcome_of(error)
+        raise Told(text.line(str(error))) from None
+    return outcome_of(error, hints)
 
 
 def unforeseen(error: BaseException) -> Outcome:
@@ -198,28 +206,42 @@ def unforeseen(error: BaseException) -> Outcome:
     return Outcome(Code.UNKNOWN, "unavailable", f"Nobody thought of this:\n{trace}")
 
 
-def _unreachable(server: Endpoint, error: BaseException, log: endpoint.ServerLog) -> BaseException:
+def _unreachable(server: Endpoint, error: BaseException, log: endpoint.ServerLog, refusal: str | None) -> BaseException:
     if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError) and not isinstance(
         server, HttpEndpoint
     ):
         return Unfit(f"{server.shown} can't be started: {error.strerror}")
+    if refusal is not None:
+        return Unreachable(f"{server.shown}: {refusal}")
     why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return Unreachable(f"{server.shown}: no connection: {why}", log.closed())
 
 
-def _print(settings: Settings, outcomes: Sequence[Outcome], *, several: bool) -> None:
-    screen = _screen(no_color=settings.no_color)
+def _print(settings: Settings, outcomes: Sequence[Outcome], screen: Screen, *, several: bool) -> None:
     for outcome in outcomes:
+        name = text.line(outcome.id or "") if len(outcomes) > 1 else ""
         if outcome.result is not None and not settings.as_json:
-            for part in spoken(outcome.result):
+            for part in [*([f"{name}:"] if name else []), *spoken(outcome.result)]:
                 click.echo(part)
         if outcome.words:
-            # Indented, so that no line of it can pass for one of ours.
-            words = text.block(outcome.words).replace("\n", "\n  ")
-            screen.say(f"perdure: {words}", "bad" if outcome.code in _ERRORS else None)
+            # With a sign in front, so that no line of it can pass for one of ours.
+            words = text.block(outcome.words).replace("\n", "\n  | ")
+            whose = f"{name}: " if name and name not in words else ""
+            screen.say(f"perdure: {whose}{words}", "bad" if outcome.code in _ERRORS else None)
     if settings.as_json:
         plain: list[dict[str, Any]] = [each.plain() for each in outcomes]
         click.echo(text.document(plain if several else plain[0]))
+
+
+def _unprinted(settings: Settings, outcomes: Sequence[Outcome], screen: Screen) -> None:
+    """What could not be printed. The end of the program says why."""
+    for outcome in outcomes:
+        if outcome.result is None:
+            continue
+        again = "it is gone, since it had no task"
+        if outcome.id is not None:
+            again = f"it is still there: {Hints(settings.journal).about(outcome.id)}"
+        screen.say(f"perdure: The result could not be printed; {again}", "bad")
 
 
 _ERRORS: Final = frozenset({Code.FAILED, Code.UNKNOWN})

@@ -10,22 +10,25 @@ means nothing elsewhere: who resumes its task starts the same one.
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, TextIO
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import anyio
+import httpx2
 from mcp.client import Client
 from mcp.client.session import ElicitationFnT
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from perdure.client import HTTP, Journal, Tasks
 from perdure.ops import text
+from perdure.ops.discretion import is_secretive, without_secrets, without_values
 
 from .typed import Unfit
 
@@ -33,17 +36,25 @@ __all__ = [
     "TOKEN",
     "TOKEN_FILE",
     "Access",
+    "Door",
     "Endpoint",
     "HttpEndpoint",
     "ServerLog",
     "StdioEndpoint",
     "connected",
+    "nearest_url",
     "parse_name",
     "parse_url",
+    "shown",
 ]
 
 TOKEN: Final = "PERDURE_TOKEN"  # noqa: S105 - a name
 TOKEN_FILE: Final = "PERDURE_TOKEN_FILE"  # noqa: S105 - a name
+_FOR_ALL_TO_SEE: Final = f"a URL is there for all to see: put the secret into {TOKEN} or a token file"
+_REFUSED: Final = 400
+_WITHOUT_SCHEME: Final = re.compile(
+    r"(?:(?:localhost|[\w-]+(?:\.[\w-]+)+|\[[0-9a-fA-F:]+\])(?::\d+)?|[\w-]+:\d+)(?:/\S*)?"
+)
 _STDIO: Final = "stdio:"
 _LAST_LINES: Final = 20
 _LAST_BYTES: Final = 8_192
@@ -65,7 +76,7 @@ class HttpEndpoint:
     @property
     def shown(self) -> str:
         """For people."""
-        return self.url
+        return _shown(self.url)
 
     @property
     def origin(self) -> str:
@@ -113,11 +124,14 @@ class Access:
         if not name:
             return cls(_token(os.environ.get(TOKEN, ""), TOKEN), over_http)
         try:
-            return cls(_token(Path(name).read_text("ascii"), name), over_http)
+            token = _token(Path(name).read_text("ascii"), name)
         except OSError as error:
             raise Unfit(f"the token file {name} can't be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise Unfit(f"{name} holds no token: it is not ASCII") from None
+        if token is None:
+            raise Unfit(f"{name} holds no token: it is empty")
+        return cls(token, over_http)
 
     def headers(self, server: HttpEndpoint) -> dict[str, str]:
         """What goes along with each request.
@@ -134,6 +148,33 @@ class Access:
                 f"use https, say --token-over-http, or unset {TOKEN}"
             )
         return {"Authorization": f"Bearer {self.token}"}
+
+
+class Door(httpx2.Auth):
+    """Sees how a server over HTTP answers, of which the SDK keeps little. `status`: of its last answer, if any."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response]:
+        """As httpx2 has it."""
+        response = yield request
+        self.status = response.status_code
+
+    def refusal(self, server: Endpoint, access: Access) -> str | None:
+        """Why there is no session, if the last answer says so."""
+        if self.status is None or self.status < _REFUSED or not isinstance(server, HttpEndpoint):
+            return None
+        match self.status:
+            case 401 | 403 if access.token is None:
+                why = f"it wants a token, in {TOKEN} or in the file that {TOKEN_FILE} names"
+            case 401 | 403:
+                why = f"it does not take the token that {TOKEN} or the token file has"
+            case 404:
+                why = f"no server there; is the path /mcp, and not {urlsplit(server.url).path or '/'}?"
+            case _:
+                why = "it does not take the request"
+        return f"HTTP status {self.status}: {text.line(why)}"
 
 
 def _token(said: str, where: str) -> str | None:
@@ -153,11 +194,31 @@ def _is_loopback(host: str) -> bool:
 
 
 def parse_url(url: str) -> HttpEndpoint:
-    """The server at a URL.
+    """The server at a URL that somebody types.
 
     Raises:
-        Unfit: it is no URL of a server.
+        Unfit: it is no URL of a server, or holds a secret.
     """
+    parts = urlsplit(_checked(url))
+    if parts.username is not None or parts.password is not None:
+        raise Unfit(_FOR_ALL_TO_SEE)
+    if any(value and is_secretive(name) for name, value in parse_qsl(parts.query)):
+        raise Unfit(_FOR_ALL_TO_SEE)
+    return HttpEndpoint(url)
+
+
+def nearest_url(word: str) -> str | None:
+    """The URL that somebody may mean who says `127.0.0.1:8000/mcp`."""
+    if _WITHOUT_SCHEME.fullmatch(word) is None:
+        return None
+    try:
+        host = urlsplit(f"http://{word}").hostname or ""
+    except ValueError:
+        return None
+    return f"{'http' if _is_loopback(host) else 'https'}://{word}"
+
+
+def _checked(url: str) -> str:
     try:
         parts = urlsplit(url)
         known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -166,9 +227,7 @@ def parse_url(url: str) -> HttpEndpoint:
         parts = urlsplit("")
     if not known or text.line(url) != url:
         raise Unfit(f"That is no URL of a server, which is that of a web page, http or https: {text.line(url)}")
-    if parts.username is not None or parts.password is not None:
-        raise Unfit(f"a URL is there for all to see: put the secret into {TOKEN} or a token file")
-    return HttpEndpoint(url)
+    return url
 
 
 def parse_name(name: str) -> Endpoint:
@@ -178,7 +237,7 @@ def parse_name(name: str) -> Endpoint:
         Unfit: it is of another program's making.
     """
     if not name.startswith(_STDIO):
-        return parse_url(name)
+        return HttpEndpoint(_checked(name))
     try:
         folder, *command = shlex.split(name.removeprefix(_STDIO))
     except ValueError:
@@ -186,6 +245,22 @@ def parse_name(name: str) -> Endpoint:
     if not command or not folder.startswith("/"):
         raise Unfit(f"the journal's server {text.line(name)} can't be started from here")
     return StdioEndpoint(tuple(command), folder)
+
+
+def shown(name: str) -> str:
+    """The server that the journal calls so, for people."""
+    try:
+        return parse_name(name).shown
+    except Unfit:
+        return without_secrets(name)
+
+
+def _shown(url: str) -> str:
+    """Without what is a secret: one before the host, or in the query."""
+    head, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    return f"{head}://{'…' if user else ''}{at}{host}{slash}{without_values(path)}"
 
 
 class ServerLog:
@@ -232,7 +307,7 @@ class ServerLog:
 
 @asynccontextmanager
 async def connected(
-    server: Endpoint, journal: Journal, access: Access, ask: ElicitationFnT, log: ServerLog
+    server: Endpoint, journal: Journal, access: Access, ask: ElicitationFnT, log: ServerLog, door: Door
 ) -> AsyncGenerator[tuple[Client, Tasks]]:
     """A session with the server, and the tasks of it.
 
@@ -242,20 +317,13 @@ async def connected(
     """
     tasks = Tasks(journal, server=server.name)
     if isinstance(server, HttpEndpoint):
-        _spare_the_proxy(server)
-        transport = HTTP(server.url, headers=access.headers(server))
+        # What stays on this machine goes through no proxy, which would see the token, and has another machine in mind.
+        is_near = _is_loopback(urlsplit(server.url).hostname or "")
+        transport = HTTP(server.url, headers=access.headers(server), auth=door, trust_env=not is_near)
     else:
         transport = stdio_client(_parameters(server), errlog=log.file)
     async with Client(transport, extensions=[tasks], elicitation_callback=ask) as client:
         yield client, tasks
-
-
-def _spare_the_proxy(server: HttpEndpoint) -> None:
-    """What stays on this machine goes through no proxy, which would see the token, and has another machine in mind."""
-    host = urlsplit(server.url).hostname or ""
-    if _is_loopback(host):
-        spared = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
-        os.environ["no_proxy"] = f"{spared},{host}" if spared else host
 
 
 def _parameters(server: StdioEndpoint) -> StdioServerParameters:

@@ -30,6 +30,7 @@ _WANTS: Final[Mapping[Kind, str]] = {
     "string": "",
     "json": "JSON",
 }
+_MOST_LISTED: Final = 20
 _BOUNDS: Final = (
     ("format", "{}"),
     ("minimum", "at least {}"),
@@ -64,11 +65,29 @@ class Field:
     schema: Schema = field(repr=False)
     choices: tuple[Choice, ...] = ()
 
-    def hint(self) -> str:
-        """What it wants, for people."""
+    def hint(self, chosen: str = "") -> str:
+        """What it wants, for people. `chosen`: the choices, where they are not listed."""
         bounds = [words.format(self.schema[word]) for word, words in _BOUNDS if word in self.schema]
-        parts = [_WANTS[self.kind], *bounds, "" if self.required else "may be left out"]
+        parts = [f"{_WANTS[self.kind]}{chosen}", *bounds, "" if self.required else "may be left out"]
         return ", ".join(part for part in parts if part)
+
+    def listed(self) -> str:
+        """What there is to know of it, in one line: what it is called in an answer first."""
+        chosen = f": {', '.join(str(each.value) for each in self.choices)}" if self.choices else ""
+        hint, default = self.hint(chosen), self.shown_default()
+        parts = [self.name, hint, default and f"else {default}", self.description]
+        return "  ".join(part for part in parts if part)
+
+    def plain(self) -> dict[str, Any]:
+        """As `--json` has it."""
+        found: dict[str, Any] = {"name": self.name, "title": self.title, "kind": self.kind, "required": self.required}
+        if self.description:
+            found["description"] = self.description
+        if self.default is not NOTHING:
+            found["default"] = self.default
+        if self.choices:
+            found["choices"] = [{"value": each.value, "title": each.title} for each in self.choices]
+        return found
 
     def shown_default(self) -> str:
         """The default as somebody would type it; empty if there is none."""
@@ -128,7 +147,8 @@ class Field:
                 return choice.value
         if wanted.isdecimal() and len(wanted) < 5 and 0 < int(wanted) <= len(self.choices):
             return self.choices[int(wanted) - 1].value
-        raise Unfit(f"{wanted!r} is none of them")
+        listed = ", ".join(choice.title for choice in self.choices[:_MOST_LISTED])
+        raise Unfit(f"{wanted!r} is none of {listed}{', …' if len(self.choices) > _MOST_LISTED else ''}")
 
 
 def sendable(value: object) -> Any:

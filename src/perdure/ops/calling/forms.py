@@ -38,7 +38,7 @@ async def fill(screen: Screen, keyboard: Keyboard, asked: ElicitRequestParams) -
     """What the person says."""
     with screen.form():
         keyboard.forget()
-        screen.told(f"? {text.block(asked.message)}".replace("\n", "\n  "), "asks")
+        screen.told(f"? {text.block(asked.message)}".replace("\n", "\n? "), "asks")
         form = _Form(screen, keyboard)
         try:
             if isinstance(asked, ElicitRequestFormParams):
@@ -80,7 +80,7 @@ class _Form:
     async def visited(self, url: str) -> None:
         """The person's agreement to visit a page. It is theirs to open: nothing is opened here."""
         self._screen.told(f"  A page of {host(url)}:")
-        self._screen.told(f"  {text.line(url)}")
+        self._screen.told(f"?   {text.line(url)}")
         self._screen.told(
             f"  (open it yourself if you trust it; {DECLINE} says no, {CANCEL} closes the question)", "dim"
         )

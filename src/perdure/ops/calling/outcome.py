@@ -6,9 +6,9 @@ The codes are a promise to scripts. What the client raises becomes one of them h
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -27,6 +27,7 @@ from mcp_types import (
 from perdure.client import (
     ClientError,
     InputDeclined,
+    KeyReused,
     TaskCancelled,
     TaskError,
     TaskExpired,
@@ -37,7 +38,18 @@ from perdure.client import (
 )
 from perdure.ops import text
 
-__all__ = ["Code", "Outcome", "of_error", "of_result", "spoken", "worst"]
+from . import answering
+from .endpoint import TOKEN
+from .hints import Hints
+
+__all__ = ["WORKING", "Code", "Outcome", "of_error", "of_result", "spoken", "worst"]
+
+
+WORKING: Final = "working"
+"""The status of a task that goes on, and of which no other one was seen."""
+_LOST: Final = (
+    f"The server does not know the task, or not as one of yours: is {TOKEN} the token with which it was called?"
+)
 
 
 class Code(enum.IntEnum):
@@ -46,7 +58,8 @@ class Code(enum.IntEnum):
     DONE = 0
     """There is a result, or what was asked for was done."""
     FAILED = 1
-    """The tool reported an error, its task failed, the server refused the call, or an answer was not taken."""
+    """The tool reported an error, its task failed, the server refused the call, an answer was not taken, or a task was
+    over that was to stop."""
     USAGE = 2
     """The command line is wrong; no tool was called, and nothing asked of a task."""
     CANCELLED = 3
@@ -59,9 +72,11 @@ class Code(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one call or task. `status`: as of a task, or `running`, `lost`, `unsure`, `unavailable`, `refused`.
+    """What came of one call or task.
 
-    `words`: what there is to say beside the result. `id`: by which it is resumed; None if there is nothing to resume.
+    `status`: a task's, as it was last seen; else `lost`, `expired`, `unsure`, `unavailable` or `refused`. `words`: what
+    there is to say beside the result. `id`: by which it is resumed; None if there is nothing to resume. `questions`:
+    what a task that goes on asks, as on the wire.
     """
 
     code: Code
@@ -72,6 +87,7 @@ class Outcome:
     tool: str = ""
     result: CallToolResult | None = None
     error: dict[str, Any] | None = None
+    questions: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def plain(self) -> dict[str, Any]:
         """As `--json` prints it."""
@@ -82,6 +98,8 @@ class Outcome:
             found["error"] = self.error
         elif self.words:
             found["message"] = self.words
+        if self.questions:
+            found["questions"] = answering.plain(self.questions)
         if not self.is_task and self.id is not None:
             found["key"] = self.id
         return found
@@ -93,36 +111,43 @@ def of_result(result: CallToolResult, *, id: str | None, tool: str, is_task: boo
     return Outcome(code, "completed", id=id if is_task else None, is_task=is_task, tool=tool, result=result)
 
 
-def of_error(error: BaseException, *, id: str | None, tool: str) -> Outcome | None:
+def of_error(error: BaseException, *, id: str | None, tool: str, hints: Hints) -> Outcome | None:
     """What an error means; None if it is no error of a call, but one of ours."""
-    task = (error.task_id if isinstance(error, TaskError) else "") or id
-
-    def made(code: Code, status: str, said: ErrorData | None = None) -> Outcome:
-        plain = None if said is None else said.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return Outcome(code, status, str(error), id=task, tool=tool, error=plain)
-
     match error:
-        case TaskFailed(error=said):
-            return made(Code.FAILED, "failed", said)
-        case TaskCancelled():
-            return made(Code.CANCELLED, "cancelled")
-        case TaskTimedOut():
-            return replace(made(Code.RUNNING, "running"), words="There is no result yet; the task goes on")
-        case TaskExpired() | TaskLost():
-            return made(Code.UNKNOWN, "lost")
         case Unsure(record=record):
-            words = f"{error}: see `perdure forget`, once you know"
+            words = f"{error}. {hints.about(record.key, 'forget')} strikes it off the list, once you know"
             return Outcome(Code.UNKNOWN, "unsure", words, id=record.key, is_task=False, tool=tool)
         case InputDeclined(error=said):
             return Outcome(Code.FAILED, "refused", said.message, tool=tool)
-        case ClientError():
-            return made(Code.UNKNOWN, "unavailable")
+        case KeyReused():
+            return Outcome(Code.FAILED, "refused", str(error), is_task=False, tool=tool)
         case MCPError(error=said):
-            return replace(
-                made(Code.FAILED, "refused", said), words=f"The server refused: {said.message} ({said.code})"
-            )
+            words = f"The server refused: {said.message} ({said.code})"
+            return Outcome(Code.FAILED, "refused", words, id=id, tool=tool, error=_plain(said))
+        case ClientError():
+            return _of_task(error, (error.task_id if isinstance(error, TaskError) else "") or id, tool)
         case _:
             return None
+
+
+def _of_task(error: ClientError, id: str | None, tool: str) -> Outcome:
+    match error:
+        case TaskFailed(error=said):
+            return Outcome(Code.FAILED, "failed", str(error), id=id, tool=tool, error=_plain(said))
+        case TaskCancelled():
+            return Outcome(Code.CANCELLED, "cancelled", str(error), id=id, tool=tool)
+        case TaskTimedOut():
+            return Outcome(Code.RUNNING, WORKING, "There is no result yet; the task goes on", id=id, tool=tool)
+        case TaskExpired():
+            return Outcome(Code.UNKNOWN, "expired", str(error), id=id, tool=tool)
+        case TaskLost():
+            return Outcome(Code.UNKNOWN, "lost", _LOST, id=id, tool=tool)
+        case _:
+            return Outcome(Code.UNKNOWN, "unavailable", str(error), id=id, tool=tool)
+
+
+def _plain(error: ErrorData) -> dict[str, Any]:
+    return error.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def worst(outcomes: list[Outcome]) -> Code:

@@ -37,7 +37,7 @@ def sought(desk: Desk, wanted: str | None, server: Endpoint | None) -> Sought:
     if wanted is None:
         return _on_record(book.newest_open(records, desk.journal))
     try:
-        return _on_record(book.find(records, wanted))
+        return _on_record(book.find(records, wanted, otherwise=", or say --server"))
     except Unfit:
         if server is None:
             raise
@@ -57,20 +57,32 @@ def task_sought(desk: Desk, wanted: str, server: Endpoint | None) -> Sought:
     """
     found = sought(desk, wanted, server)
     if not found.is_task:
-        raise Unfit(f"{found.id} is a call of which nobody knows whether it happened: {desk.again(found.id)}")
+        raise _no_task(desk, found.id)
     return found
+
+
+def _no_task(desk: Desk, id: str) -> Unfit:
+    return Unfit(
+        f"{id} is a call, and nobody knows whether there is a task of it: {desk.again(id)} sees to that, "
+        f"or {desk.again(id, 'forget')} strikes it off the list"
+    )
 
 
 def records_sought(desk: Desk, wanted: Sequence[str]) -> list[Record]:
     """The records of these ids; all tasks that are open, if nothing is said.
 
     Raises:
-        Unfit: as `sought`.
+        Unfit: as `task_sought`.
     """
     records = desk.journal.records()
     if wanted:
-        return [book.find(records, each) for each in dict.fromkeys(wanted)]
+        named = [book.find(records, each) for each in dict.fromkeys(wanted)]
+        for each in named:
+            if each.task_id is None:
+                raise _no_task(desk, each.key)
+        return list({each.number: each for each in named}.values())
     found = [each for each in records if each.status is None and each.task_id is not None]
+    found = found or [each for each in records if each.status == "lost"]
     if not found:
         raise Unfit("the journal has no task that is open")
     return found

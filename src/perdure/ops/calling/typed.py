@@ -13,11 +13,14 @@ from typing import Any, Final, cast
 
 from perdure.wire.forms import violations
 
-__all__ = ["Unfit", "kinds", "parse", "parse_json", "resolved", "wrong"]
+__all__ = ["Unfit", "kinds", "parse", "parse_json", "parts", "resolved", "values", "wrong"]
 
 Schema = Mapping[str, Any]
 
 _DEPTH: Final = 8
+_MOST_PARTS: Final = 1_000
+_MOST_REFERENCES: Final = 10_000
+"""What is looked at of a schema, which is a server's: it must not cost more time than anybody has."""
 _YES: Final = frozenset({"true", "yes", "y", "1", "on"})
 _NO: Final = frozenset({"false", "no", "n", "0", "off"})
 _REASONS: Final[Mapping[str, str]] = {
@@ -70,26 +73,50 @@ def _at(root: Schema, reference: str) -> object:
 
 def kinds(schema: object, root: Schema) -> frozenset[str]:
     """The JSON types that the schema allows; empty if it does not say."""
-    return frozenset(_kinds(resolved(schema, root), root, _DEPTH))
+    return frozenset(kind for part in parts(schema, root) for kind in _kinds(part))
 
 
-def _kinds(schema: dict[str, Any], root: Schema, depth: int) -> Iterator[str]:
-    said = schema.get("type")
+def values(schema: object, root: Schema) -> tuple[Any, ...]:
+    """The values that the schema allows, if it lists them all."""
+    found: list[Any] = []
+    for part in parts(schema, root):
+        listed = [None] if part.get("type") == "null" else _values(part)
+        if not listed and not [*_ways(part)]:
+            return ()
+        found += listed
+    return tuple(found)
+
+
+def parts(schema: object, root: Schema) -> Iterator[dict[str, Any]]:
+    """The schema and, if it names no type, the ways (`anyOf`) that it allows besides, and theirs.
+
+    Each once: a schema may lead through its parts in more ways than anybody has time for.
+    """
+    visited, ahead = set[int](), [schema]
+    while ahead and len(visited) < _MOST_PARTS:
+        part = resolved(ahead.pop(0), root)
+        if id(part) in visited:
+            continue
+        visited.add(id(part))
+        yield part
+        if "type" not in part:
+            ahead += _ways(part)
+
+
+def _kinds(part: dict[str, Any]) -> Iterator[str]:
+    said = part.get("type")
     if isinstance(said, str):
         yield said
     elif isinstance(said, list):
         yield from (each for each in cast("list[object]", said) if isinstance(each, str))
     else:
-        yield from (_kind(each) for each in _values(schema))
-        if depth:
-            for way in _ways(schema):
-                yield from _kinds(resolved(way, root), root, depth - 1)
+        yield from (_kind(each) for each in _values(part))
 
 
 def _values(schema: dict[str, Any]) -> list[Any]:
     listed = schema.get("enum")
-    values: list[Any] = [*cast("list[Any]", listed)] if isinstance(listed, list) else []
-    return [*values, schema["const"]] if "const" in schema else values
+    found: list[Any] = [*cast("list[Any]", listed)] if isinstance(listed, list) else []
+    return [*found, schema["const"]] if "const" in schema else found
 
 
 def _ways(schema: dict[str, Any]) -> Iterator[object]:
@@ -162,7 +189,10 @@ def _array(words: str, schema: object, root: Schema) -> list[Any]:
     if words.startswith("["):
         return _of(words, list)
     items = resolved(schema, root).get("items")
-    return [parse(words, items, root)]
+    try:
+        return [parse(words, items, root)]
+    except RecursionError:
+        raise Unfit("it is a list of lists without end") from None
 
 
 def _object(words: str, _schema: object, _root: Schema) -> dict[str, Any]:
@@ -211,9 +241,13 @@ def parse_json(words: str) -> Any:
         raise Unfit(f"{constant} is no JSON")
 
     try:
-        return json.loads(words, parse_constant=refuse)
+        value = json.loads(words, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise Unfit(f"it is no JSON: {error}") from None
+    # Half of a pair, which JSON can say and nothing can send.
+    if any("\ud800" <= each <= "\udfff" for each in json.dumps(value, ensure_ascii=False)):
+        raise Unfit("it has text in it that is none: half of a surrogate pair")
+    return value
 
 
 def wrong(value: object, schema: Schema) -> Iterator[tuple[str, str]]:
@@ -221,12 +255,23 @@ def wrong(value: object, schema: Schema) -> Iterator[tuple[str, str]]:
     if _refers_elsewhere(schema):
         return
     try:
-        found = [*violations(schema, value)]
+        found = [*violations(_without_dialect(schema), value, references=_MOST_REFERENCES)]
     except Exception:  # noqa: BLE001 - boundary: what jsonschema makes of a schema that is none
         return
     for violation in found:
-        place = ".".join(map(str, violation.absolute_path))
-        yield place, _reason(str(violation.validator), violation.validator_value)
+        yield ".".join(map(str, violation.absolute_path)), _why(violation)
+
+
+def _why(violation: Any) -> str:
+    """The reason in words. Of several ways (`int | None`) those count that the value was of the right type for."""
+    reasons = [*dict.fromkeys(_reason(str(each.validator), each.validator_value) for each in _nearest(violation))]
+    return " or ".join([reasons[0], *(reason.removeprefix("it must be ") for reason in reasons[1:])])
+
+
+def _nearest(violation: Any) -> list[Any]:
+    ways = [each for each in violation.context if not each.context]
+    near = [each for each in ways if each.validator != "type"]
+    return near or ways or [violation]
 
 
 def _reason(rule: str, value: object) -> str:
@@ -235,6 +280,17 @@ def _reason(rule: str, value: object) -> str:
     elif isinstance(value, list):
         value = ", ".join(map(str, cast("list[object]", value)))
     return _REASONS.get(rule, f"it breaks the rule {rule!r}").format(value)
+
+
+def _without_dialect(schema: object) -> Any:
+    if isinstance(schema, Mapping):
+        found = cast("Mapping[str, object]", schema)
+        return {
+            name: _without_dialect(value)
+            for name, value in found.items()
+            if name != "$schema" or not isinstance(value, str)
+        }
+    return [*map(_without_dialect, cast("list[object]", schema))] if isinstance(schema, list) else schema
 
 
 def _refers_elsewhere(schema: object) -> bool:
