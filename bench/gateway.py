@@ -1,4 +1,4 @@
-"""What a hop costs: the same requests through `perdure gateway` and directly, and what a relayed stream takes of memory.
+"""What a hop costs: the same requests through `perdure gateway` and directly, and what relayed streams take of memory.
 
 The gateway, the backend behind it and this client are processes of their own. They are measured in turns of the same
 round: direct, relayed, direct … What counts is the ratio of a round, the median of them. On a machine of few cores the
@@ -60,7 +60,7 @@ streams = 100000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One way of asking. `name`: in the table. `creates`: the requests make tasks, and do not ask for those there are."""
+    """One way of asking. `name`: in the table. `creates`: it makes tasks, and does not ask for those that there are."""
 
     name: str
     connections: int
@@ -205,8 +205,8 @@ class Figures:
 
     def _lines_of(self, direct: Side, relayed: Side) -> Iterator[report.Line]:
         name = direct.load.name
-        slower = relayed.turns.beside(direct.turns, lambda turn: turn.p50)
-        rates = relayed.turns.beside(direct.turns, lambda turn: turn.rate)
+        slower = relayed.turns.beside(direct.turns, _p50)
+        rates = relayed.turns.beside(direct.turns, _rate)
         if direct.load.connections == 1:
             yield report.at_most(f"{name}, p50", slower, LATENCY_TARGET, "{:.2f} of direct".format)
         elif direct.load.creates:
@@ -214,8 +214,8 @@ class Figures:
         else:
             yield report.at_least(name, rates, THROUGHPUT_TARGET, "{:.2f} of direct".format)
         for what, side in (("direct", direct), ("relayed", relayed)):
-            rate, p50 = (side.turns.values(of) for of in (lambda turn: turn.rate, lambda turn: turn.p50 * 1e3))
-            yield report.measured(f"  {what}", f"{median(rate):,.0f}/s, p50 {median(p50):.2f} ms")
+            rate, p50 = median(side.turns.values(_rate)), median(side.turns.values(_p50)) * 1e3
+            yield report.measured(f"  {what}", f"{rate:,.0f}/s, p50 {p50:.2f} ms")
         backend = median(direct.turns.values(lambda turn: turn.backend)) * 1e3
         gateway = median(relayed.turns.values(lambda turn: turn.gateway)) * 1e3
         yield report.measured("  processor, a request", f"backend {backend:.2f} ms, gateway {gateway:.2f} ms")
@@ -227,6 +227,14 @@ async def _weighed(gateway: Server, bare: Server, ids: Sequence[str]) -> Memory:
     async with crowded(gateway, [load.listen(each) for each in ids]) as relayed:
         pass
     return Memory(relayed, sdks)
+
+
+def _rate(turn: Turn) -> float:
+    return turn.rate
+
+
+def _p50(turn: Turn) -> float:
+    return turn.p50
 
 
 _KIB: Final = "{:.1f} KiB".format

@@ -20,6 +20,7 @@ import httpx2
 
 from perdure.domain.model import JSONObject
 
+from .connections import Response
 from .faults import BackendBroken, BackendRefused, BackendTimeout, BackendUnavailable, Fault
 from .rawjson import NotJSON, decode
 from .sse import Parser, SSEBounds, SSEFault
@@ -76,13 +77,12 @@ class Exchange:
     Either `body` or `events` is used, as `is_stream` says, and once.
     """
 
-    def __init__(self, response: httpx2.Response, reading: Reading, verdict: Verdict) -> None:
-        self.status = response.status_code
+    def __init__(self, response: Response, reading: Reading, verdict: Verdict) -> None:
+        self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._response = response
         self._reading = reading
         self._verdict = verdict
-        self._raw = response.aiter_raw()
         self._events: AsyncGenerator[JSONObject] | None = None
         self.is_stream = self._kind() == "text/event-stream" and self.status < 300
 
@@ -141,12 +141,10 @@ class Exchange:
 
     async def close(self) -> None:
         """Be done with it. If it was not at its end, the backend sees that nobody listens any more."""
-        # From the outside in: a generator that is left where it stands is closed whenever the collector comes by. The
-        # response by itself, since one that was never read has no generator that would do it.
+        # From the outside in: a generator that is left where it stands is closed whenever the collector comes by.
         with anyio.move_on_after(_CLOSING, shield=True):
             if self._events is not None:
                 await self._events.aclose()
-            await self._raw.aclose()
             await self._response.aclose()
 
     def _messages(self, parser: Parser, chunk: bytes) -> Iterator[JSONObject]:
@@ -171,7 +169,7 @@ class Exchange:
         with anyio.move_on_after(_ENDING):
             try:
                 # What comes after the response is nobody's; a stream that goes on is cut off.
-                await anext(self._raw, None)
+                await self._response.read()
             except httpx2.TransportError:
                 return
 
@@ -191,7 +189,7 @@ class Exchange:
         """The next bytes; None at the end."""
         try:
             with anyio.CancelScope(deadline=min(until, self._reading.deadline)):
-                return await anext(self._raw, None)
+                return await self._response.read()
         except httpx2.TransportError as error:
             raise of_transport(self._reading.backend, error) from error
         raise BackendTimeout(self._reading.backend, begun=True, counts=self._reading.quick)
