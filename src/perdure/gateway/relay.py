@@ -8,9 +8,9 @@ passed on, since one that writes nothing but comments would look alive.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -51,6 +51,7 @@ class Outlet:
         self._group = group
         self._frame_within = frame_within
         self._ping_every = ping_every
+        self._alone = True
         self._kept_alive = False
         self._turn = anyio.Lock()
         self._written = 0
@@ -63,7 +64,18 @@ class Outlet:
         """Be a stream as soon as there has been nothing to say for a while, as the SDK's server is, and stay one."""
         if not self._kept_alive:
             self._kept_alive = True
-            self._group.start_soon(self._ping)
+            self.beside(self._ping)
+
+    def beside(self, do: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Have it done for as long as the response is open."""
+        self._alone = False
+        self._group.start_soon(do, *arguments)
+
+    def close(self) -> None:
+        """Nothing is to come, and what was done beside it is broken off."""
+        self.over = True
+        if not self._alone:
+            self._group.cancel_scope.cancel()
 
     async def event(self, message: JSONObject) -> None:
         """One event of the stream that the response is, from the first of them on.
