@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
@@ -34,11 +35,11 @@ class Response(Protocol):
     status: int
     headers: Mapping[str, str]
 
-    async def read(self) -> bytes | None:
-        """The next bytes of its body; None at the end.
+    async def read(self, until: float) -> bytes | None:
+        """The next bytes of its body; None at the end. `until`: a moment of the event loop's clock.
 
         Raises:
-            httpx2.TransportError: there are none.
+            httpx2.TransportError: there are none, or none by then.
         """
         ...
 
@@ -67,11 +68,11 @@ class Connections:
         self._kept = kept
         self._idle: list[_Connection] = []
 
-    async def send(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Response:
-        """POST it; the response, once its head is there.
+    async def send(self, headers: Sequence[tuple[bytes, bytes]], body: bytes, until: float) -> Response:
+        """POST it; the response, once its head is there. `until`: a moment of the event loop's clock.
 
         Raises:
-            httpx2.TransportError: there is none.
+            httpx2.TransportError: there is none, or none by then.
         """
         try:
             length = (b"content-length", b"%d" % len(body))
@@ -81,7 +82,7 @@ class Connections:
         connection = self._kept_one() or await self._new()
         try:
             await connection.send(head, body, self._write)
-            return _Answer(connection, await connection.head(), self._release)
+            return _Answer(connection, await connection.head(until), self._release)
         except BaseException:
             connection.close()
             raise
@@ -190,24 +191,24 @@ class _Connection(asyncio.Protocol):
             except TimeoutError as error:
                 raise httpx2.WriteTimeout(str(error)) from error
 
-    async def head(self) -> h11.Response:
+    async def head(self, until: float) -> h11.Response:
         while True:
-            event = await self._event()
+            event = await self._event(until)
             if isinstance(event, h11.Response):
                 return event
 
-    async def body(self) -> bytes | None:
+    async def body(self, until: float) -> bytes | None:
         while True:
-            event = await self._event()
+            event = await self._event(until)
             if isinstance(event, h11.Data):
                 return bytes(event.data)
             if not isinstance(event, h11.InformationalResponse):
                 return None
 
-    async def _event(self) -> Any:
+    async def _event(self, until: float) -> Any:
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
-                data = await self._more()
+                data = await self._more(until)
                 if not data and self._http.their_state is h11.SEND_RESPONSE:
                     raise httpx2.RemoteProtocolError("it hung up without a response")
                 self._http.receive_data(data)
@@ -215,17 +216,21 @@ class _Connection(asyncio.Protocol):
             raise httpx2.RemoteProtocolError(str(error)) from error
         return event
 
-    async def _more(self) -> bytes:
+    async def _more(self, until: float) -> bytes:
         """The next bytes; none at the end."""
         if not (self._data or self._ended):
             if self._paused and self._transport is not None:
                 self._paused = False
                 self._transport.resume_reading()
-            self._reader = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            self._reader = reader = loop.create_future()
+            late = loop.call_at(until, _fail, reader) if until < math.inf else None
             try:
-                await self._reader
+                await reader
             finally:
                 self._reader = None
+                if late is not None:
+                    late.cancel()
         if self._error is not None and not self._data:
             raise httpx2.ReadError(str(self._error))
         data, self._data = self._data, b""
@@ -258,8 +263,8 @@ class _Answer:
         self._connection: _Connection | None = connection
         self._release = release
 
-    async def read(self) -> bytes | None:
-        return None if self._connection is None else await self._connection.body()
+    async def read(self, until: float) -> bytes | None:
+        return None if self._connection is None else await self._connection.body(until)
 
     async def aclose(self) -> None:
         connection, self._connection = self._connection, None
@@ -291,3 +296,8 @@ def _folded(headers: Any) -> dict[str, str]:
 def _wake(waiting: asyncio.Future[None] | None) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
+
+
+def _fail(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_exception(httpx2.ReadTimeout("nothing came in time"))

@@ -12,6 +12,7 @@ nothing is read ahead meanwhile, so that a slow client slows its backend down.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
@@ -166,12 +167,9 @@ class Exchange:
             yield message
 
     async def _ending(self) -> None:
-        with anyio.move_on_after(_ENDING):
-            try:
-                # What comes after the response is nobody's; a stream that goes on is cut off.
-                await self._response.read()
-            except httpx2.TransportError:
-                return
+        with suppress(httpx2.TransportError):
+            # What comes after the response is nobody's; a stream that goes on is cut off.
+            await self._response.read(anyio.current_time() + _ENDING)
 
     async def _whole(self) -> bytes:
         most = self._reading.body
@@ -188,11 +186,11 @@ class Exchange:
     async def _next(self, until: float) -> bytes | None:
         """The next bytes; None at the end."""
         try:
-            with anyio.CancelScope(deadline=min(until, self._reading.deadline)):
-                return await self._response.read()
+            return await self._response.read(min(until, self._reading.deadline))
+        except httpx2.ReadTimeout as error:
+            raise BackendTimeout(self._reading.backend, begun=True, counts=self._reading.quick) from error
         except httpx2.TransportError as error:
             raise of_transport(self._reading.backend, error) from error
-        raise BackendTimeout(self._reading.backend, begun=True, counts=self._reading.quick)
 
     def _idle(self) -> float:
         return anyio.current_time() + self._reading.idle

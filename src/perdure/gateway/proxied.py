@@ -6,9 +6,11 @@ user's cookies to the next, redirects, credentials and proxies that it finds in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import anyio
 import httpx2
 
 from .connections import Response
@@ -28,15 +30,16 @@ class Proxied:
         # Until there is a head, httpx2 has no bound for reading: a call may run for as long as the deadline lets it.
         self._timeout = {"connect": connect, "read": None, "write": write, "pool": connect}
 
-    async def send(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Response:
-        """POST it; the response, once its head is there.
+    async def send(self, headers: Sequence[tuple[bytes, bytes]], body: bytes, until: float) -> Response:
+        """POST it; the response, once its head is there. `until`: a moment of the event loop's clock.
 
         Raises:
-            httpx2.TransportError: there is none.
+            httpx2.TransportError: there is none, or none by then.
         """
         extensions = {"timeout": self._timeout}
         request = httpx2.Request("POST", self._url, headers=[*headers], content=body, extensions=extensions)
-        return _Answer(await self._pool.handle_async_request(request))
+        with _by(until):
+            return _Answer(await self._pool.handle_async_request(request))
 
     async def aclose(self) -> None:
         """Close all of them."""
@@ -50,11 +53,20 @@ class _Answer:
         self._response = response
         self._raw = response.aiter_raw()
 
-    async def read(self) -> bytes | None:
-        return await anext(self._raw, None)
+    async def read(self, until: float) -> bytes | None:
+        with _by(until):
+            return await anext(self._raw, None)
 
     async def aclose(self) -> None:
         # From the outside in: a generator that is left where it stands is closed whenever the collector comes by. The
         # response by itself, since one that was never read has no generator that would do it.
         await self._raw.aclose()
         await self._response.aclose()
+
+
+@contextmanager
+def _by(until: float) -> Generator[None]:
+    with anyio.CancelScope(deadline=until) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise httpx2.ReadTimeout("nothing came in time")

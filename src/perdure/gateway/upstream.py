@@ -329,11 +329,11 @@ class Upstream:
         until = min(deadline, anyio.current_time() + self.bounds.read) if quick else deadline
         pool = self._pools[message.get("method") == _LISTEN]
         try:
-            with anyio.CancelScope(deadline=until):
-                return await pool.send(hops.onward(headers), encode(message))
+            return await pool.send(hops.onward(headers), encode(message), until)
+        except httpx2.ReadTimeout as error:
+            raise BackendTimeout(self.name, begun=True, counts=quick) from error
         except httpx2.TransportError as error:
             raise of_transport(self.name, error) from error
-        raise BackendTimeout(self.name, begun=True, counts=quick)
 
     def _reading(self, message: JSONObject, deadline: float, quick: bool) -> Reading:
         bounds, asked = self.bounds, cast("int | str | None", message.get("id"))
