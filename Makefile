@@ -59,7 +59,7 @@ docs: $(VENV)/.dev ## the documentation, strictly, into build/site
 	$(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 	@echo "documentation: $(SITE)/index.html"
 
-bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, takeover, steps, wake-ups, listening, many handles, draining, purging
+bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, takeover, steps, wake-ups, listening, many handles, a hop, draining, purging
 	$(BIN)/python -m bench.store $(ARGS)
 	$(BIN)/python -m bench.store --store postgresql $(ARGS)
 	$(BIN)/python -m bench.http $(ARGS)
@@ -70,6 +70,7 @@ bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, 
 	$(BIN)/python -m bench.wakeups $(ARGS)
 	$(BIN)/python -m bench.listen $(ARGS)
 	$(BIN)/python -m bench.handles $(ARGS)
+	$(BIN)/python -m bench.gateway $(ARGS)
 	$(BIN)/python -m bench.drain $(ARGS)
 	$(BIN)/python -m bench.purge $(ARGS)
 	$(BIN)/python -m bench.purge --store postgresql $(ARGS)

@@ -71,12 +71,10 @@ class Stuck:
 
 async def test_a_client_that_does_not_read_is_cut_off() -> None:
     stuck = Stuck(takes=2)
-    async with anyio.create_task_group() as group:
-        outlet = Outlet(stuck.send, group, frame_within=0.05)
-        await outlet.event({"first": 1})
-        with pytest.raises(Stalled):
-            await outlet.event({"second": 2})
-        group.cancel_scope.cancel()
+    outlet = Outlet(stuck.send, frame_within=0.05)
+    await outlet.event({"first": 1})
+    with pytest.raises(Stalled):
+        await outlet.event({"second": 2})
     assert b'"first":1' in stuck.taken[1]["body"]
 
 
@@ -89,9 +87,13 @@ async def test_a_response_that_is_long_in_coming_is_a_stream_with_comments() -> 
         if message.get("body", b"").startswith(b":"):
             commented.set()
 
+    async def silent() -> Any:
+        await asyncio.Event().wait()
+
     async with anyio.create_task_group() as group:
-        outlet = Outlet(send, group, ping_every=0.01)
+        outlet = Outlet(send, ping_every=0.01)
         outlet.keep_alive()
+        group.start_soon(outlet.watch, silent, group.cancel_scope)
         await commented.wait()
         await outlet.answer(Answer({"late": 1}, status=400))
         group.cancel_scope.cancel()

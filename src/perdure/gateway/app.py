@@ -136,12 +136,21 @@ class Gateway:
             await refusal(scope, receive, send)
             return
         body = await http.body()
+        outlet = Outlet(send)
         async with anyio.create_task_group() as group:
-            outlet = Outlet(send, group)
-            await self._receive(http, body, outlet, receive)
-            outlet.close()
 
-    async def _receive(self, http: HTTPRequest, body: bytes, outlet: Outlet, receive: Receive) -> None:
+            def watch(scope: anyio.CancelScope) -> None:
+                outlet.watched = True
+                group.start_soon(outlet.watch, receive, scope)
+
+            await self._receive(http, body, outlet, watch)
+            outlet.over = True
+            if outlet.watched:
+                group.cancel_scope.cancel()
+
+    async def _receive(
+        self, http: HTTPRequest, body: bytes, outlet: Outlet, watch: Callable[[anyio.CancelScope], None]
+    ) -> None:
         try:
             said = envelope.read(http.headers.items(), body)
         except Refused as refused:
@@ -163,7 +172,7 @@ class Gateway:
             return
         began = anyio.current_time()
         with anyio.CancelScope() as scope, self.in_flight.entered(caller, said.id, scope) as pending:
-            soon = asyncio.get_running_loop().call_later(_WATCHED_AFTER, outlet.beside, _watch, receive, scope)
+            soon = asyncio.get_running_loop().call_later(_WATCHED_AFTER, watch, scope)
             try:
                 await self._serve(said, asker, outlet, pending)
             finally:
@@ -224,9 +233,3 @@ def _refusal(http: HTTPRequest) -> Response | None:
         return Response(status_code=405, headers={"Allow": "POST"})
     has_json, has_sse = check_accept_headers(http)
     return None if has_json and has_sse else Response(status_code=406)
-
-
-async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive()).get("type") != "http.disconnect":
-        pass
-    scope.cancel()

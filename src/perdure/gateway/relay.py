@@ -8,13 +8,13 @@ passed on, since one that writes nothing but comments would look alive.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup
-from starlette.types import Send
+from anyio import CancelScope
+from starlette.types import Receive, Send
 
 from perdure.domain.model import JSONObject
 
@@ -42,40 +42,39 @@ class Stalled(Exception):
 
 
 class Outlet:
-    """One response. `group` holds what runs beside it, for as long as it is open."""
+    """One response. `watched`: whether `watch` was begun."""
 
-    def __init__(
-        self, send: Send, group: TaskGroup, frame_within: float = FRAME_WITHIN, ping_every: float = PING_EVERY
-    ) -> None:
+    def __init__(self, send: Send, frame_within: float = FRAME_WITHIN, ping_every: float = PING_EVERY) -> None:
         self._send = send
-        self._group = group
         self._frame_within = frame_within
         self._ping_every = ping_every
-        self._alone = True
         self._kept_alive = False
         self._turn = anyio.Lock()
         self._written = 0
         self.begun = False
         self.over = False
+        self.watched = False
         self.said: JSONObject | None = None
         """The response, once there is one."""
 
     def keep_alive(self) -> None:
         """Be a stream as soon as there has been nothing to say for a while, as the SDK's server is, and stay one."""
-        if not self._kept_alive:
-            self._kept_alive = True
-            self.beside(self._ping)
+        self._kept_alive = True
 
-    def beside(self, do: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        """Have it done for as long as the response is open."""
-        self._alone = False
-        self._group.start_soon(do, *arguments)
-
-    def close(self) -> None:
-        """Nothing is to come, and what was done beside it is broken off."""
-        self.over = True
-        if not self._alone:
-            self._group.cancel_scope.cancel()
+    async def watch(self, receive: Receive, scope: CancelScope) -> None:
+        """End `scope` once the client has hung up, or does not read; meanwhile, write a comment now and then."""
+        while True:
+            seen = self._written
+            with anyio.move_on_after(self._ping_every) as silence:
+                if (await receive())["type"] == "http.disconnect":
+                    scope.cancel()
+                    return
+            if silence.cancelled_caught and self._kept_alive and seen == self._written and not self.over:
+                try:
+                    await self._write(_COMMENT)
+                except Stalled:
+                    scope.cancel()
+                    return
 
     async def event(self, message: JSONObject) -> None:
         """One event of the stream that the response is, from the first of them on.
@@ -133,16 +132,6 @@ class Outlet:
                 yield
         if waiting.cancelled_caught:
             raise Stalled
-
-    async def _ping(self) -> None:
-        while not self.over:
-            seen = self._written
-            await anyio.sleep(self._ping_every)
-            if seen == self._written and not self.over:
-                try:
-                    await self._write(_COMMENT)
-                except Stalled:
-                    self._group.cancel_scope.cancel()
 
 
 def _event(message: JSONObject) -> bytes:
