@@ -49,7 +49,7 @@ class Outlet:
         self._frame_within = frame_within
         self._ping_every = ping_every
         self._kept_alive = False
-        self._turn = anyio.Lock()
+        self._turn = anyio.Lock(fast_acquire=True)
         self._written = 0
         self.begun = False
         self.over = False
@@ -91,8 +91,10 @@ class Outlet:
         Raises:
             Stalled: the client did not take it.
         """
-        self.over, self.said = True, answer.message
+        self.said = answer.message
         async with self._bounded():
+            # Not before: who is cancelled while waiting for its turn has said nothing yet, and may be answered for.
+            self.over = True
             if self.begun:
                 await self._body(_event(answer.message), more=False)
                 return
@@ -115,6 +117,8 @@ class Outlet:
 
     async def _write(self, content: bytes) -> None:
         async with self._bounded():
+            if self.over:
+                return
             if not self.begun:
                 self.begun = True
                 await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
