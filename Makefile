@@ -76,9 +76,10 @@ bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, 
 	$(BIN)/python -m bench.purge --store postgresql $(ARGS)
 
 # As root SQLite gets a small disk of its own, to be filled; gcc brings the clock steps and the bad fsyncs. PostgreSQL
-# gets a private server, which is restarted, stopped and cut off as well.
+# gets a private server, which is restarted, stopped and cut off as well. OF=gateway is a storm about two gateways before
+# three backends, which needs redis-server too.
 chaos: $(VENV)/.dev ## processes killed, stopped and cut off for 10 minutes, and an oracle; STORE=postgresql ARGS="--minutes 1 --faults 20 --seed N"
-	$(BIN)/python -m chaos --store $(or $(STORE),sqlite) $(ARGS)
+	$(BIN)/python -m $(if $(filter gateway,$(OF)),chaos.gateway,chaos --store $(or $(STORE),sqlite)) $(ARGS)
 
 fuzz: $(VENV)/.dev ## requests and files that are wrong in every way, for 10 minutes, and an oracle; ARGS="--minutes 1 --seed N --target files"
 	$(BIN)/python -m fuzz $(ARGS)

@@ -2,19 +2,30 @@
 
 import asyncio
 import math
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from perdure.gateway.connections import Connections
-from perdure.gateway.faults import BackendTimeout
+from perdure.gateway.faults import BackendTimeout, BackendUnavailable
 from perdure.gateway.upstream import Bounds, Upstream
 
-from .raw_backend import Asked, liar, response, result
+from .raw_backend import Asked, Liar, liar, response, result
 from .upstreams import BOUNDS, answers, ask, hangs, says
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -125,3 +136,40 @@ async def test_a_backend_that_hangs_behind_a_proxy_is_given_up_as_any_other() ->
         async with Upstream("b", "http://tools.example/mcp", bounds, proxy=address) as upstream:
             with pytest.raises(BackendTimeout):
                 await ask(upstream)
+
+
+async def test_a_backend_is_spoken_to_over_tls_if_its_certificate_is_good(tmp_path: Path) -> None:
+    served, trusted = _certified(tmp_path)
+    made = Liar(answers)
+    async with await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=served) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        async with Upstream("b", url, BOUNDS, verify=trusted) as upstream:
+            assert (await ask(upstream)).status == 200
+        async with Upstream("b", url, BOUNDS) as upstream:
+            with pytest.raises(BackendUnavailable):
+                await ask(upstream)
+    assert len(made.asked) == 1
+
+
+def _certified(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For a server at 127.0.0.1, and for who trusts it."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "b")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "b.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(file)
+    return served, ssl.create_default_context(cafile=str(file))
