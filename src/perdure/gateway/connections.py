@@ -44,7 +44,7 @@ class Response(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Be done with it. If it was not at its end, the backend sees that nobody listens any more."""
+        """Be done with it, soon. If it was not at its end, the backend sees that nobody listens any more."""
         ...
 
 

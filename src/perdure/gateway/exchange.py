@@ -28,8 +28,6 @@ from .sse import Parser, SSEBounds, SSEFault
 
 __all__ = ["Exchange", "Reading", "Verdict", "of_transport"]
 
-_CLOSING: Final = 1.0
-"""Seconds that closing a response takes at most."""
 _ENDING: Final = 0.05
 """Seconds that a stream has for ending after the response; a connection that has ended well can be used again."""
 _TOO_MANY: Final = 429
@@ -143,10 +141,9 @@ class Exchange:
     async def close(self) -> None:
         """Be done with it. If it was not at its end, the backend sees that nobody listens any more."""
         # From the outside in: a generator that is left where it stands is closed whenever the collector comes by.
-        with anyio.move_on_after(_CLOSING, shield=True):
-            if self._events is not None:
-                await self._events.aclose()
-            await self._response.aclose()
+        if self._events is not None:
+            await self._events.aclose()
+        await self._response.aclose()
 
     def _messages(self, parser: Parser, chunk: bytes) -> Iterator[JSONObject]:
         events = parser.feed(chunk, anyio.current_time())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import httpx2
@@ -16,6 +16,9 @@ import httpx2
 from .connections import Response
 
 __all__ = ["Proxied"]
+
+_CLOSING: Final = 1.0
+"""Seconds that closing a response takes at most."""
 
 
 class Proxied:
@@ -60,8 +63,9 @@ class _Answer:
     async def aclose(self) -> None:
         # From the outside in: a generator that is left where it stands is closed whenever the collector comes by. The
         # response by itself, since one that was never read has no generator that would do it.
-        await self._raw.aclose()
-        await self._response.aclose()
+        with anyio.move_on_after(_CLOSING, shield=True):
+            await self._raw.aclose()
+            await self._response.aclose()
 
 
 @contextmanager
