@@ -121,11 +121,11 @@ def test_two_tasks_under_one_key_are_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # the first time, an environment is made; the storm itself takes some 20 s
+@pytest.mark.timeout(600)  # the first time, an environment is made; the storm itself takes less than 20 s
 def test_a_short_storm_about_gateways_finds_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     where = ["--folder", str(tmp_path), "--keep", str(tmp_path / "kept")]
     ended = subprocess.run(
-        [sys.executable, "-m", "chaos.gateway", *where, "--minutes", "0.08", "--faults", "4", "--seed", "3"],
+        [sys.executable, "-m", "chaos.gateway", *where, "--minutes", "0.04", "--faults", "3", "--seed", "3"],
         cwd=ROOT,
         env=environment(tmp_path),
         capture_output=True,
@@ -137,6 +137,6 @@ def test_a_short_storm_about_gateways_finds_nothing_and_leaves_nothing(tmp_path:
     assert "oracle: nothing found" in ended.stdout
     accepted = re.search(r"^tasks accepted +(\d+)", ended.stdout, re.MULTILINE)
     assert accepted is not None
-    assert int(accepted[1]) > 3
+    assert int(accepted[1]) > 0
     assert not list(left_behind(tmp_path))
     assert not (tmp_path / "kept").exists()
