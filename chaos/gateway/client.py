@@ -99,7 +99,9 @@ class Client:
 
     async def _take_back(self, asked: Asked, gateway: Seat, id_: str, post: asyncio.Future[httpx2.Response]) -> None:
         """Some time after it went out, which is before or after it has become a task."""
-        await asyncio.wait([post], timeout=_BACK_WITHIN * random.Random(asked.about).random() ** 3)
+        await asyncio.wait(
+            [post], timeout=_BACK_WITHIN * random.Random(f"{asked.about} {len(self.asked)}").random() ** 6
+        )
         if asked.why is Why.HUNG_UP:
             post.cancel()
             return
