@@ -59,7 +59,7 @@ docs: $(VENV)/.dev ## the documentation, strictly, into build/site
 	$(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 	@echo "documentation: $(SITE)/index.html"
 
-bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, takeover, steps, wake-ups, listening, many handles, draining, purging
+bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, takeover, steps, wake-ups, listening, many handles, a hop, draining, purging
 	$(BIN)/python -m bench.store $(ARGS)
 	$(BIN)/python -m bench.store --store postgresql $(ARGS)
 	$(BIN)/python -m bench.http $(ARGS)
@@ -70,14 +70,16 @@ bench: $(VENV)/.dev ## stores and HTTP beside their baselines; waiting, timers, 
 	$(BIN)/python -m bench.wakeups $(ARGS)
 	$(BIN)/python -m bench.listen $(ARGS)
 	$(BIN)/python -m bench.handles $(ARGS)
+	$(BIN)/python -m bench.gateway $(ARGS)
 	$(BIN)/python -m bench.drain $(ARGS)
 	$(BIN)/python -m bench.purge $(ARGS)
 	$(BIN)/python -m bench.purge --store postgresql $(ARGS)
 
 # As root SQLite gets a small disk of its own, to be filled; gcc brings the clock steps and the bad fsyncs. PostgreSQL
-# gets a private server, which is restarted, stopped and cut off as well.
+# gets a private server, which is restarted, stopped and cut off as well. OF=gateway is a storm about two gateways before
+# three backends, which needs redis-server too.
 chaos: $(VENV)/.dev ## processes killed, stopped and cut off for 10 minutes, and an oracle; STORE=postgresql ARGS="--minutes 1 --faults 20 --seed N"
-	$(BIN)/python -m chaos --store $(or $(STORE),sqlite) $(ARGS)
+	$(BIN)/python -m $(if $(filter gateway,$(OF)),chaos.gateway,chaos --store $(or $(STORE),sqlite)) $(ARGS)
 
 fuzz: $(VENV)/.dev ## requests and files that are wrong in every way, for 10 minutes, and an oracle; ARGS="--minutes 1 --seed N --target files"
 	$(BIN)/python -m fuzz $(ARGS)

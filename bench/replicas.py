@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +30,7 @@ from perdure import Handle, TaskContext, Tasks
 
 from .processes import ROOT, Server, stop
 
-__all__ = ["Note", "notes", "replica"]
+__all__ = ["Note", "notes", "replica", "running"]
 
 _UP: Final = re.compile(rb"^perdure: (?:working for|serving .* on http://\S*:(\d+)/mcp$)", re.MULTILINE)
 _UP_WITHIN: Final = 60.0
@@ -177,10 +177,18 @@ def replica(url: str, folder: Path, *command: str, app: str = __name__) -> Gener
 
     It is up when the block begins. `port` is where it serves, 0 if it doesn't.
     """
-    perdure = str(Path(sys.executable).with_name("perdure"))
-    arguments = [perdure, command[0], f"{app}:mcp", "--store", url, *command[1:]]
-    env = {**os.environ, "BENCH_NOTES": str(folder)}
-    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(arguments, cwd=ROOT, env=env, stderr=log) as process:
+    with running([command[0], f"{app}:mcp", "--store", url, *command[1:]], BENCH_NOTES=str(folder)) as server:
+        yield server
+
+
+@contextmanager
+def running(arguments: Sequence[str], **environment: str) -> Generator[Server]:
+    """`perdure ARGUMENTS`, up when the block begins."""
+    perdure, env = str(Path(sys.executable).with_name("perdure")), {**os.environ, **environment}
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen([perdure, *arguments], cwd=ROOT, env=env, stderr=log) as process,
+    ):
         try:
             yield Server(process.pid, _port(log.fileno(), process))
         except BaseException:

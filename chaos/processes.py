@@ -38,14 +38,16 @@ _REFUSAL: Final = re.compile(r"perdure: (?:/|postgresql://)|perdure\.domain\.err
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a process of the fleet is. `command`: perdure's arguments, with `{port}` and `{store}` in them.
+    """What a process of the fleet is. `command`: the program's arguments, with `{port}` and `{store}` in them.
 
-    `listens`: it is up when it does. Otherwise it is up when it holds a lease.
+    `listens`: it is up when it does. Otherwise it is up when it holds a lease. `ours`: how it ends is our affair.
     """
 
     name: str
     command: tuple[str, ...]
     listens: bool
+    program: Path = PERDURE
+    ours: bool = True
 
 
 SERVER: Final = Kind("server", ("serve", "chaos.app:mcp", "--port", "{port}", "--store", "{store}"), listens=True)
@@ -160,7 +162,8 @@ class Fleet:
             with suppress(TimeoutError):
                 async with asyncio.timeout(2):
                     await seat.gone.wait()
-            self.wrong.append(f"{seat.name} did not end within {ENDED_WITHIN:g} s of SIGTERM:\n{seat.tail()}")
+            if seat.kind.ours:
+                self.wrong.append(f"{seat.name} did not end within {ENDED_WITHIN:g} s of SIGTERM:\n{seat.tail()}")
             seat.send(signal.SIGKILL)
             return False
         return True
@@ -199,13 +202,13 @@ class Fleet:
             await asyncio.sleep(seat.pause)
 
     async def _start(self, seat: Seat) -> asyncio.subprocess.Process:
-        url = self._url(self.seats.index(seat))
-        arguments = [part.format(port=seat.port, store=url) for part in seat.kind.command]
+        store = self._url(self.seats.index(seat)) if "{store}" in seat.kind.command else ""
+        arguments = [part.format(port=seat.port, store=store) for part in seat.kind.command]
         self.starts += 1
         with seat.log.open("ab") as sink:
             seat.logged = sink.tell()
             return await asyncio.create_subprocess_exec(
-                PERDURE,
+                seat.kind.program,
                 *arguments,
                 cwd=ROOT,
                 env={**os.environ, "PYTHONFAULTHANDLER": "1", **self._environment},
@@ -230,7 +233,7 @@ class Fleet:
         if status == -signal.SIGKILL and self._poisoned(pid):
             self.poisonings += 1
             return
-        if seat.told is signal.SIGKILL or (seat.told is signal.SIGTERM and status in _IN_ORDER):
+        if not seat.kind.ours or seat.told is signal.SIGKILL or (seat.told is signal.SIGTERM and status in _IN_ORDER):
             return
         lines = seat.tail().splitlines()
         if seat.told is None and not seat.was_up and status > 0 and any(map(_REFUSAL.match, lines)):

@@ -135,6 +135,10 @@ class PostgreSQLGround:
         found = {name: await self._fetch(query) for name, query in queries("perdure.").items()}
         return account(found, integrity)
 
+    async def rows(self, query: str) -> Sequence[Any]:
+        """What a query of the superuser's yields."""
+        return await self._fetch(query)
+
     async def _left(self) -> int:
         """How many connections of the processes there still are, once the server has had time to notice."""
         deadline = time.monotonic() + LEFT_WITHIN

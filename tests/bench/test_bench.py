@@ -26,6 +26,7 @@ LISTEN = (
     "--streams 40 --crowd-changes 10 --burst-streams 20 --burst-rate 100 --burst-seconds 0.3"
 )
 HANDLES = "--turns 1 --handles 20 --settle 1 --seconds 0.5"
+GATEWAY = "--turns 1 --seconds 0.1 --polled 10 --connections 4 --streams 20 --memory-turns 1"
 PURGE = "--tasks 300 --live 5 --rate 40 --seconds 1"
 SOAK = "--minutes 0.05 --every 1 --asked-after 1 --driven 0.5"
 TAKEOVER = "--turns 1 --tasks 8 --workers 2 --lease 2s --in-sight-only"
@@ -53,6 +54,7 @@ def run(name: str, arguments: str, folder: Path) -> str:
             HANDLES,
             ["listening, processor", "polling, processor", "streams opened in all", "open at once"],
         ),
+        ("gateway", GATEWAY, ["tasks/get, 1 connection, p50", "create, 4 connections", "20 streams, each relayed"]),
         ("soak", SOAK, ["full load", "store on the disk", "open handles", "tasks/get, p99"]),
         ("takeover", TAKEOVER, ["lease 2s, process seen to be gone", "tasks of the killed worker"]),
     ],

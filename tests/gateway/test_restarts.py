@@ -10,6 +10,7 @@ import anyio
 import httpx2
 import pytest
 
+from perdure.domain.model import JSONObject
 from perdure.gateway.answers import Answer
 from perdure.gateway.relay import Outlet, Stalled
 from perdure.store.memory import MemoryRoutes
@@ -73,12 +74,10 @@ class Stuck:
 
 async def test_a_client_that_does_not_read_is_cut_off() -> None:
     stuck = Stuck(takes=2)
-    async with anyio.create_task_group() as group:
-        outlet = Outlet(stuck.send, group, frame_within=0.05)
-        await outlet.event({"first": 1})
-        with pytest.raises(Stalled):
-            await outlet.event({"second": 2})
-        group.cancel_scope.cancel()
+    outlet = Outlet(stuck.send, frame_within=0.05)
+    await outlet.event({"first": 1})
+    with pytest.raises(Stalled):
+        await outlet.event({"second": 2})
     assert b'"first":1' in stuck.taken[1]["body"]
 
 
@@ -91,15 +90,42 @@ async def test_a_response_that_is_long_in_coming_is_a_stream_with_comments() -> 
         if message.get("body", b"").startswith(b":"):
             commented.set()
 
+    async def silent() -> Any:
+        await asyncio.Event().wait()
+
     async with anyio.create_task_group() as group:
-        outlet = Outlet(send, group, ping_every=0.01)
+        outlet = Outlet(send, ping_every=0.01)
         outlet.keep_alive()
+        group.start_soon(outlet.watch, silent, group.cancel_scope)
         await commented.wait()
         await outlet.answer(Answer({"late": 1}, status=400))
         group.cancel_scope.cancel()
     assert taken[0]["status"] == 200
     assert b'data: {"late":1}' in taken[-1]["body"]
     assert taken[-1]["more_body"] is False
+
+
+async def test_an_answer_that_is_cancelled_before_its_turn_can_be_answered_for() -> None:
+    """Else the client would get no response at all."""
+    taking, taken = anyio.Event(), list[Any]()
+
+    async def send(message: Any) -> None:
+        taken.append(message)
+        await taking.wait()
+
+    outlet = Outlet(send)
+    async with anyio.create_task_group() as group:
+        first: JSONObject = {"first": 1}
+        group.start_soon(outlet.event, first)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await outlet.answer(Answer({"late": 1}))
+        assert not outlet.over
+        taking.set()
+    await outlet.answer(Answer({"instead": 1}))
+    assert outlet.over
+    assert b'"instead":1' in taken[-1]["body"]
 
 
 async def _until(frames: AsyncIterator[str], wanted: str) -> None:

@@ -13,6 +13,7 @@ its backend down.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
@@ -21,14 +22,13 @@ import httpx2
 
 from perdure.domain.model import JSONObject
 
+from .connections import Response
 from .faults import BackendBroken, BackendRefused, BackendTimeout, BackendUnavailable, Fault
 from .rawjson import NotJSON, decode
 from .sse import Parser, SSEBounds, SSEFault
 
 __all__ = ["Exchange", "Reading", "Verdict", "of_transport"]
 
-_CLOSING: Final = 1.0
-"""Seconds that closing a response takes at most."""
 _ENDING: Final = 0.05
 """Seconds that a stream has for ending after the response; a connection that has ended well can be used again."""
 _TOO_MANY: Final = 429
@@ -77,14 +77,13 @@ class Exchange:
     Either `body` or `events` is used, as `is_stream` says, and once.
     """
 
-    def __init__(self, response: httpx2.Response, reading: Reading, verdict: Verdict) -> None:
-        self.status = response.status_code
+    def __init__(self, response: Response, reading: Reading, verdict: Verdict) -> None:
+        self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._response = response
         self._reading = reading
         self._verdict = verdict
         self._deadline = reading.deadline
-        self._raw = response.aiter_raw()
         self._events: AsyncGenerator[JSONObject] | None = None
         self.is_stream = self._kind() == "text/event-stream" and self.status < 300
 
@@ -145,13 +144,10 @@ class Exchange:
 
     async def close(self) -> None:
         """Be done with it. If it was not at its end, the backend sees that nobody listens any more."""
-        # From the outside in: a generator that is left where it stands is closed whenever the collector comes by. The
-        # response by itself, since one that was never read has no generator that would do it.
-        with anyio.move_on_after(_CLOSING, shield=True):
-            if self._events is not None:
-                await self._events.aclose()
-            await self._raw.aclose()
-            await self._response.aclose()
+        # From the outside in: a generator that is left where it stands is closed whenever the collector comes by.
+        if self._events is not None:
+            await self._events.aclose()
+        await self._response.aclose()
 
     def _messages(self, parser: Parser, chunk: bytes) -> Iterator[JSONObject]:
         events = parser.feed(chunk, anyio.current_time())
@@ -172,12 +168,9 @@ class Exchange:
             yield message
 
     async def _ending(self) -> None:
-        with anyio.move_on_after(_ENDING):
-            try:
-                # What comes after the response is nobody's; a stream that goes on is cut off.
-                await anext(self._raw, None)
-            except httpx2.TransportError:
-                return
+        with suppress(httpx2.TransportError):
+            # What comes after the response is nobody's; a stream that goes on is cut off.
+            await self._response.read(anyio.current_time() + _ENDING)
 
     async def _whole(self) -> bytes:
         most = self._reading.body
@@ -194,11 +187,11 @@ class Exchange:
     async def _next(self, until: float) -> bytes | None:
         """The next bytes; None at the end."""
         try:
-            with anyio.CancelScope(deadline=min(until, self._deadline)):
-                return await anext(self._raw, None)
+            return await self._response.read(min(until, self._deadline))
+        except httpx2.ReadTimeout as error:
+            raise BackendTimeout(self._reading.backend, begun=True, counts=self._reading.quick) from error
         except httpx2.TransportError as error:
             raise of_transport(self._reading.backend, error) from error
-        raise BackendTimeout(self._reading.backend, begun=True, counts=self._reading.quick)
 
     def _idle(self) -> float:
         return anyio.current_time() + self._reading.idle

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import anyio
+from anyio.abc import TaskGroup
 from mcp.server.auth.provider import AccessToken
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
@@ -173,27 +174,32 @@ class _Stream:
         self.meta: JSONObject = {SUBSCRIPTION_ID_META_KEY: request.id}
         self.stalled = False
         self._outlet = outlet
-        self._scope = anyio.CancelScope()
+        self._group: TaskGroup | None = None
 
     async def serve(
         self, feeds: list[Feed], routes: Mapping[str, Route], core: JSONObject, task_ids: list[str] | None
     ) -> None:
         """Acknowledge, and pass on what the feeds say until they have nothing more to say."""
-        with self._scope:
-            async with anyio.create_task_group() as group:
-                for feed in feeds:
-                    group.start_soon(feed.run)
-                with anyio.move_on_after(_BEGIN_WITHIN):
-                    for feed in feeds:
-                        await feed.acknowledged.wait()
-                honored = _together(core, feeds)
-                accepted = {each for feed in feeds for each in feed.accepted}
-                known = None if task_ids is None else [each for each in routes if each in accepted]
-                await self.acknowledge(honored, known)
-                for feed in feeds:
-                    feed.released.set()
-                if task_ids is None:  # who asks for none of our kinds stays, whatever comes of it
-                    await anyio.sleep_forever()
+        async with anyio.create_task_group() as self._group:
+            self._group.start_soon(self._begin, feeds, routes, core, task_ids)
+            for feed in feeds[1:]:
+                self._group.start_soon(feed.run)
+            if feeds:  # most streams have one, and a task takes memory for as long as the stream is open
+                await feeds[0].run()
+            if task_ids is None:  # who asks for none of our kinds stays, whatever comes of it
+                await anyio.sleep_forever()
+
+    async def _begin(
+        self, feeds: list[Feed], routes: Mapping[str, Route], core: JSONObject, task_ids: list[str] | None
+    ) -> None:
+        with anyio.move_on_after(_BEGIN_WITHIN):
+            for feed in feeds:
+                await feed.acknowledged.wait()
+        accepted = {each for feed in feeds for each in feed.accepted}
+        known = None if task_ids is None else [each for each in routes if each in accepted]
+        await self.acknowledge(_together(core, feeds), known)
+        for feed in feeds:
+            feed.released.set()
 
     async def acknowledge(self, honored: JSONObject, accepted: list[str] | None) -> None:
         """The first frame."""
@@ -211,7 +217,8 @@ class _Stream:
             await self._outlet.event(message)
         except Stalled:
             self.stalled = True
-            self._scope.cancel()
+            if self._group is not None:
+                self._group.cancel_scope.cancel()
 
 
 def _together(core: JSONObject, feeds: list[Feed]) -> JSONObject:

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup
-from starlette.types import Send
+from anyio import CancelScope
+from starlette.types import Receive, Send
 
 from perdure.domain.model import JSONObject
 
@@ -42,28 +42,39 @@ class Stalled(Exception):
 
 
 class Outlet:
-    """One response. `group` holds what runs beside it, for as long as it is open."""
+    """One response. `watched`: whether `watch` was begun."""
 
-    def __init__(
-        self, send: Send, group: TaskGroup, frame_within: float = FRAME_WITHIN, ping_every: float = PING_EVERY
-    ) -> None:
+    def __init__(self, send: Send, frame_within: float = FRAME_WITHIN, ping_every: float = PING_EVERY) -> None:
         self._send = send
-        self._group = group
         self._frame_within = frame_within
         self._ping_every = ping_every
         self._kept_alive = False
-        self._turn = anyio.Lock()
+        self._turn = anyio.Lock(fast_acquire=True)
         self._written = 0
         self.begun = False
         self.over = False
+        self.watched = False
         self.said: JSONObject | None = None
         """The response, once there is one."""
 
     def keep_alive(self) -> None:
         """Be a stream as soon as there has been nothing to say for a while, as the SDK's server is, and stay one."""
-        if not self._kept_alive:
-            self._kept_alive = True
-            self._group.start_soon(self._ping)
+        self._kept_alive = True
+
+    async def watch(self, receive: Receive, scope: CancelScope) -> None:
+        """End `scope` once the client has hung up, or does not read; meanwhile, write a comment now and then."""
+        while True:
+            seen = self._written
+            with anyio.move_on_after(self._ping_every) as silence:
+                if (await receive())["type"] == "http.disconnect":
+                    scope.cancel()
+                    return
+            if silence.cancelled_caught and self._kept_alive and seen == self._written and not self.over:
+                try:
+                    await self._write(_COMMENT)
+                except Stalled:
+                    scope.cancel()
+                    return
 
     async def event(self, message: JSONObject) -> None:
         """One event of the stream that the response is, from the first of them on.
@@ -80,8 +91,10 @@ class Outlet:
         Raises:
             Stalled: the client did not take it.
         """
-        self.over, self.said = True, answer.message
+        self.said = answer.message
         async with self._bounded():
+            # Not before: who is cancelled while waiting for its turn has said nothing yet, and may be answered for.
+            self.over = True
             if self.begun:
                 await self._body(_event(answer.message), more=False)
                 return
@@ -104,6 +117,8 @@ class Outlet:
 
     async def _write(self, content: bytes) -> None:
         async with self._bounded():
+            if self.over:
+                return
             if not self.begun:
                 self.begun = True
                 await self._send({"type": "http.response.start", "status": 200, "headers": _STREAM})
@@ -121,16 +136,6 @@ class Outlet:
                 yield
         if waiting.cancelled_caught:
             raise Stalled
-
-    async def _ping(self) -> None:
-        while not self.over:
-            seen = self._written
-            await anyio.sleep(self._ping_every)
-            if seen == self._written and not self.over:
-                try:
-                    await self._write(_COMMENT)
-                except Stalled:
-                    self._group.cancel_scope.cancel()
 
 
 def _event(message: JSONObject) -> bytes:

@@ -1,11 +1,10 @@
 """One backend: everything that is sent to it goes through here, and nothing that it does gets past the bounds.
 
-It is a transport of httpx2, without the client that usually stands above one. All that a client adds would be wrong for
-who speaks for many: a jar that gives one user's cookies to the next, redirects, credentials and proxies that it finds
-in the environment. A proxy is used only where the configuration names one.
+Below it are connections and nothing else (`connections`, or `proxied` where the configuration names a proxy): no jar
+that gives one user's cookies to the next, no redirects, no credentials or proxies that are found in the environment.
 
-Streams that are listened to have a pool and a gate of their own. They stay open for hours, so they would take the
-places of the calls; and what a pool does for each request grows with the connections that it has.
+Streams that are listened to have connections and a gate of their own: they stay open for hours, and would take the
+places of the calls.
 
 A request goes: breaker (without waiting, if the backend is left alone), gate, breaker again (it may have opened
 meanwhile), head, body. Nothing is sent twice but by `Safe`.
@@ -33,9 +32,11 @@ from perdure.wire.refusals import Seldom
 
 from . import hops, retrying, tracing
 from .breaker import Breaker, BreakerBounds, Permit
+from .connections import Connections, Response
 from .exchange import Exchange, Reading, Verdict, of_transport
 from .faults import BackendRefused, BackendTimeout, BackendUnavailable, Fault
 from .gate import Gate
+from .proxied import Proxied
 from .rawjson import encode
 from .retrying import Safe
 from .sse import SSEBounds
@@ -169,26 +170,31 @@ class Upstream:
         self.discovered: JSONObject | None = None
         """The result of the last `server/discover` that was asked of it, by whomever."""
         self._url = _checked(name, url)
-        # Certificates take a while to load, and where no TLS is spoken they are of no use.
-        trust = verify if proxy is not None or self._url.scheme == "https" else False
-        self._options: dict[str, Any] = {"proxy": proxy, "verify": trust}
+        self._proxy = proxy
+        self._verify = verify
         self._chance = chance
         self._seldom = Seldom(clock)
-        self._stack = AsyncExitStack()
-        self._pools: dict[bool, httpx2.AsyncHTTPTransport] = {}
+        self._pools: dict[bool, Connections | Proxied] = {}
 
     async def __aenter__(self) -> Self:
         # One more than the gate lets in: a probe has to get through where the gate is full.
         for listening, most in ((False, self.bounds.calls + 1), (True, self.bounds.streams)):
-            limits = httpx2.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=_KEPT)
-            pool = httpx2.AsyncHTTPTransport(limits=limits, **self._options)
-            self._pools[listening] = await self._stack.enter_async_context(pool)
+            self._pools[listening] = self._pool(most)
         return self
+
+    def _pool(self, most: int) -> Connections | Proxied:
+        times = {"connect": self.bounds.connect, "write": self.bounds.read, "kept": _KEPT}
+        if self._proxy is not None:
+            return Proxied(self._url, self._proxy, self._verify, most=most, **times)
+        # Certificates take a while to load, and where no TLS is spoken they are of no use.
+        trust = httpx2.create_ssl_context(self._verify) if self._url.scheme == "https" else None
+        return Connections(self._url, trust, **times)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+        for pool in self._pools.values():
+            await pool.aclose()
 
     def safe(self, message: JSONObject) -> Safe | None:
         """Leave to send `message` more than once, if there is any."""
@@ -324,24 +330,16 @@ class Upstream:
         finally:
             await exchange.close()
 
-    async def _send(
-        self, message: JSONObject, headers: Mapping[str, str], deadline: float, quick: bool
-    ) -> httpx2.Response:
-        bounds = self.bounds
-        # Until there is a head, httpx2 has no bound for reading: a call may run for as long as the deadline lets it.
+    async def _send(self, message: JSONObject, headers: Mapping[str, str], deadline: float, quick: bool) -> Response:
         message, headers = tracing.carried(message, headers)
-        timeout = {"connect": bounds.connect, "read": None, "write": bounds.read, "pool": bounds.connect}
-        request = httpx2.Request(
-            "POST", self._url, headers=hops.onward(headers), content=encode(message), extensions={"timeout": timeout}
-        )
-        until = min(deadline, anyio.current_time() + bounds.read) if quick else deadline
+        until = min(deadline, anyio.current_time() + self.bounds.read) if quick else deadline
         pool = self._pools[message.get("method") == _LISTEN]
         try:
-            with anyio.CancelScope(deadline=until):
-                return await pool.handle_async_request(request)
+            return await pool.send(hops.onward(headers), encode(message), until)
+        except httpx2.ReadTimeout as error:
+            raise BackendTimeout(self.name, begun=True, counts=quick) from error
         except httpx2.TransportError as error:
             raise of_transport(self.name, error) from error
-        raise BackendTimeout(self.name, begun=True, counts=quick)
 
     def _reading(self, message: JSONObject, deadline: float, quick: bool) -> Reading:
         bounds, asked = self.bounds, cast("int | str | None", message.get("id"))

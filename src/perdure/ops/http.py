@@ -23,6 +23,7 @@ import uvicorn
 from uvicorn.config import LOGGING_CONFIG
 
 from .leaving import DRAIN_SECONDS, STARTUP_FAILURE
+from .one_piece import OnePiece
 
 __all__ = ["HTTPServer", "listen"]
 
@@ -67,6 +68,8 @@ class HTTPServer(uvicorn.Server):
     def __init__(
         self, config: uvicorn.Config, told: Callable[[], None], last: Callable[[Serving], Serving] = _awaited
     ) -> None:
+        if config.http == "auto":
+            config.http = OnePiece
         super().__init__(config)
         self._told = told
         self._last = last

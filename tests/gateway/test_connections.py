@@ -1,0 +1,175 @@
+"""How requests go over a connection, directly and by a proxy."""
+
+import asyncio
+import math
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from perdure.gateway.connections import Connections
+from perdure.gateway.faults import BackendTimeout, BackendUnavailable
+from perdure.gateway.upstream import Bounds, Upstream
+
+from .raw_backend import Asked, Liar, liar, response, result
+from .upstreams import BOUNDS, answers, ask, hangs, says
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def to(url: str, write: float = 5.0) -> AsyncGenerator[Connections]:
+    there = Connections(httpx2.URL(url), None, connect=5.0, write=write, kept=5.0)
+    yield there
+    await there.aclose()
+
+
+@asynccontextmanager
+async def serving(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncGenerator[str]:
+    """The URL of a server that serves each connection so, and closes it at the end of the block."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await serve(reader, writer)
+
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def test_a_request_goes_out_in_one_piece() -> None:
+    pieces: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pieces.append(await reader.read(1 << 16))
+        writer.write(response(b"{}"))
+
+    async with serving(serve) as url, to(url) as there:
+        answer = await there.send([(b"x-one", b"1")], b'{"whole":1}', math.inf)
+        await answer.aclose()
+    (piece,) = pieces
+    assert piece.startswith(b"POST /mcp HTTP/1.1\r\n")
+    assert piece.endswith(b'\r\n\r\n{"whole":1}')
+
+
+async def test_no_more_is_read_than_somebody_takes() -> None:
+    """A client that reads slowly slows its backend down."""
+    whole, written = 8 << 20, 0
+
+    async def pours(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        writer.write(f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {whole}\r\n\r\n".encode())
+        while written < whole:
+            writer.write(bytes(1 << 16))
+            written += 1 << 16
+            await writer.drain()
+
+    async with liar(pours) as backend, to(backend.url) as there:
+        answer = await there.send([], b"{}", math.inf)
+        before = -1
+        while before < written:  # until it can't go on
+            before = written
+            await asyncio.sleep(0.05)
+        assert written < whole
+        taken = 0
+        while (data := await answer.read(math.inf)) is not None:
+            taken += len(data)
+        assert taken == whole
+        await answer.aclose()
+
+
+async def test_a_backend_that_takes_nothing_in_is_given_up() -> None:
+    async def deaf(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        pass
+
+    async with serving(deaf) as url, to(url, write=0.1) as there:
+        with pytest.raises(httpx2.WriteTimeout):
+            await there.send([], bytes(32 << 20), math.inf)
+
+
+async def test_headers_of_one_name_are_one_header() -> None:
+    async with liar(says(response(b"{}", x_a="1\r\nX-A: 2"))) as backend, to(backend.url) as there:
+        answer = await there.send([], b"{}", math.inf)
+        assert answer.headers["x-a"] == "1, 2"
+        await answer.aclose()
+
+
+async def test_a_header_that_would_be_two_is_not_sent() -> None:
+    async with liar(answers) as backend, to(backend.url) as there:
+        with pytest.raises(httpx2.LocalProtocolError):
+            await there.send([(b"x-one", b"1\r\nx-two: 2")], b"{}", math.inf)
+        assert not backend.asked
+
+
+async def test_a_proxy_that_is_configured_is_asked_for_the_backend() -> None:
+    async def answer(asked: Asked, writer: Any) -> None:
+        writer.write(response(result(asked, host=asked.headers["host"])))
+
+    async with liar(answer) as proxy:
+        address = proxy.url.removesuffix("/mcp")
+        async with Upstream("b", "http://tools.example/mcp", BOUNDS, proxy=address) as upstream:
+            for _ in range(2):
+                reply = await ask(upstream)
+                assert reply.message is not None
+                assert reply.message["result"] == {"resultType": "complete", "host": "tools.example"}
+        assert proxy.connections == 1
+
+
+async def test_a_backend_that_hangs_behind_a_proxy_is_given_up_as_any_other() -> None:
+    async with liar(hangs) as proxy:
+        address, bounds = proxy.url.removesuffix("/mcp"), Bounds(read=5.0, total=0.1)
+        async with Upstream("b", "http://tools.example/mcp", bounds, proxy=address) as upstream:
+            with pytest.raises(BackendTimeout):
+                await ask(upstream)
+
+
+async def test_a_backend_is_spoken_to_over_tls_if_its_certificate_is_good(tmp_path: Path) -> None:
+    served, trusted = _certified(tmp_path)
+    made = Liar(answers)
+    async with await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=served) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        async with Upstream("b", url, BOUNDS, verify=trusted) as upstream:
+            assert (await ask(upstream)).status == 200
+        async with Upstream("b", url, BOUNDS) as upstream:
+            with pytest.raises(BackendUnavailable):
+                await ask(upstream)
+    assert len(made.asked) == 1
+
+
+def _certified(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """For a server at 127.0.0.1, and for who trusts it."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "b")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "b.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(file)
+    return served, ssl.create_default_context(cafile=str(file))
