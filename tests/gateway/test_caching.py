@@ -8,7 +8,7 @@ from typing import Any
 from perdure.domain.model import Owner
 from perdure.gateway.backends import Asker
 from perdure.gateway.shelf import KINDS, TOOLS
-from tests.gateway.liar import Asked, liar, response, result
+from tests.gateway.raw_backend import Asked, liar, response, result
 from tests.gateway.support import Front, fronting
 from tests.wire.envelopes import envelope
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.gateway.extending import owner_of
-from tests.gateway.liar import Asked, liar, response, result
+from tests.gateway.raw_backend import Asked, liar, response, result
 from tests.gateway.support import fronting
 from tests.gateway.test_lies import HANDLE
 from tests.wire.envelopes import envelope

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from perdure.wire.identity import ANONYMOUS
-from tests.gateway.liar import liar, response
+from tests.gateway.raw_backend import liar, response
 from tests.gateway.support import fronting
 from tests.gateway.test_lies import HANDLE, Bad, ask, said
 

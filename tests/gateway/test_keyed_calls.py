@@ -9,7 +9,7 @@ import pytest
 
 from perdure import Tasks
 from perdure.domain.names import IDEMPOTENCY, IDEMPOTENCY_KEY
-from tests.gateway.liar import Asked, liar, response, result
+from tests.gateway.raw_backend import Asked, liar, response, result
 from tests.gateway.support import Front, fronting
 from tests.support import eventually
 from tests.wire.envelopes import envelope, meta

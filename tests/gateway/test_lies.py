@@ -10,7 +10,7 @@ import pytest
 from perdure.domain.errors import TaskNotFound
 from perdure.domain.model import Owner
 from perdure.wire.identity import ANONYMOUS
-from tests.gateway.liar import Asked, Liar, event, liar, response, result, stream
+from tests.gateway.raw_backend import Asked, Liar, event, liar, response, result, stream
 from tests.gateway.support import Front, fronting
 from tests.support import eventually
 from tests.wire.envelopes import INPUT, envelope

@@ -13,7 +13,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from perdure.gateway.breaker import Position
 from perdure.wire.identity import ANONYMOUS
 from tests.gateway.conftest import Pair
-from tests.gateway.liar import Asked, chunk, event, liar, response, result, stream
+from tests.gateway.raw_backend import Asked, chunk, event, liar, response, result, stream
 from tests.gateway.support import fronting
 from tests.gateway.test_lies import CAPABILITIES, HANDLE
 from tests.support import eventually

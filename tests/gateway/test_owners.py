@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.gateway.identity import HEADER
 from tests.gateway.conftest import Pair
-from tests.gateway.liar import liar
+from tests.gateway.raw_backend import liar
 from tests.gateway.support import configured, fronting
 from tests.gateway.test_lies import HANDLE, Bad, said
 from tests.wire.envelopes import INPUT, envelope

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from perdure.gateway.config import GatewayConfig
-from tests.gateway.liar import Asked, event, liar, response, result, stream
+from tests.gateway.raw_backend import Asked, event, liar, response, result, stream
 from tests.gateway.support import Front, configured, fronting
 from tests.wire.envelopes import envelope, headers
 

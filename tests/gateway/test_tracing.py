@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, StatusCode, TraceFlags, Tracer, get_current_span, use_span
 
-from tests.gateway.liar import Asked, liar, response, result
+from tests.gateway.raw_backend import Asked, liar, response, result
 from tests.gateway.support import fronting
 from tests.support import eventually
 from tests.wire.envelopes import envelope, meta
