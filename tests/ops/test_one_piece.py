@@ -25,7 +25,7 @@ class Pieces(asyncio.Protocol):
         return await asyncio.wait_for(self.came.get(), PATIENCE)
 
 
-async def _asked(app: Any) -> tuple[Pieces, asyncio.Transport]:
+async def _asked(app: Any, request: bytes = _REQUEST) -> tuple[Pieces, asyncio.Transport]:
     """What a client of the server on `app` gets, having asked once."""
     config = uvicorn.Config(app, lifespan="off", log_level="warning")
     server = HTTPServer(config, lambda: None)
@@ -39,7 +39,7 @@ async def _asked(app: Any) -> tuple[Pieces, asyncio.Transport]:
 
     await loop.connect_accepted_socket(protocol, there)
     transport, pieces = await loop.create_connection(Pieces, sock=here)
-    transport.write(_REQUEST)
+    transport.write(request)
     return pieces, transport
 
 
@@ -89,4 +89,23 @@ async def test_what_was_written_before_the_end_of_a_connection_is_sent() -> None
     while b"0\r\n\r\n" not in said:
         said += await pieces.next()
     assert b"last" in said
+    transport.abort()
+
+
+async def test_who_answers_a_request_whose_body_is_refused_meanwhile_hears_of_no_error() -> None:
+    answered: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            answered.set_result(error)
+        else:
+            answered.set_result(None)
+
+    chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nno: chunk\r\n\r\n"
+    pieces, transport = await _asked(app, chunked)
+    assert (await pieces.next()).startswith(b"HTTP/1.1 400 ")
+    assert await asyncio.wait_for(answered, PATIENCE) is None
     transport.abort()

@@ -48,3 +48,11 @@ class OnePiece(AutoHTTPProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", _Together(cast("asyncio.Transport", transport))))
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a body that breaks off the protocol. Whoever answers the request meanwhile has nobody to answer."""
+        cast("Any", super()).send_400_response(msg)
+        # uvicorn leaves that to the loss of the connection, which comes after the application has had its turn.
+        cycle: Any = vars(self)["cycle"]
+        if cycle is not None:
+            cycle.disconnected = True
