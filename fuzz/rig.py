@@ -87,6 +87,8 @@ def run(settings: Settings, say: Callable[[str], None] = lambda _: None, ground:
                 for target in takewhile(lambda _: monotonic() < until, targets):
                     if report.found(target):  # it would find the same again, and not get past it
                         continue
+                    if target.fresh:
+                        subjects.forget(target.needs)
                     for finding in _round(settings, report, target, number, subjects.of(target.needs), until):
                         report.findings.append(finding)
                         _keep(settings, finding)

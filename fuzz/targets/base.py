@@ -24,7 +24,7 @@ class Needs(StrEnum):
 class Target:
     """`check` tries a case on what the target needs (a `Scene`, or for files a `Cellar`), and raises `Found`.
 
-    `count`: cases in a round.
+    `count`: cases in a round. `fresh`: no other target may have been there before in that round.
     """
 
     name: str
@@ -32,3 +32,4 @@ class Target:
     cases: SearchStrategy[Any]
     check: Callable[[Any, Any], None]
     count: int = 200
+    fresh: bool = False

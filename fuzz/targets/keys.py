@@ -1,6 +1,7 @@
 """Idempotency keys: a call made again gets the task that there is; another call under its key gets none.
 
-What a key stands for is known here from all the calls before, so a round is one long history.
+What a key stands for is known here from all the calls before, so a round is one long history, which begins on a fresh
+server: other targets use keys too.
 """
 
 from __future__ import annotations
@@ -70,4 +71,4 @@ def _is_key(key: JSON) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in key)
 
 
-TARGET: Final = Target("keys", Needs.QUIET, _calls(), check)
+TARGET: Final = Target("keys", Needs.QUIET, _calls(), check, fresh=True)

@@ -8,18 +8,20 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import strategies as st
 
 from fuzz import ground, rig
-from fuzz.cellar import cellar
+from fuzz.cellar import Cellar, cellar
 from fuzz.damage import Damage
 from fuzz.oracle import Found
 from fuzz.people import ADA, task_id
 from fuzz.scene import Scene, scene
 from fuzz.search import search
-from fuzz.targets import TARGETS
+from fuzz.targets import TARGETS, Target
+from fuzz.targets.base import Needs
 from fuzz.targets.lawful import send
 from perdure.domain.model import Owner, Task
 from perdure.store.sqlite import SQLiteStore
@@ -67,6 +69,20 @@ def test_what_is_found_is_said_and_kept_with_how_to_find_it_again(tmp_path: Path
     assert kept["rule"] == "no internals leave the server"
     assert "tasks/cancel" in kept["sent"]
     assert kept["case"] in said[0]
+
+
+def test_a_target_that_remembers_begins_where_no_other_has_been(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what another target did would be held against it."""
+    seen: list[Cellar] = []
+    for name, fresh in (("one", False), ("two", False), ("three", True)):
+        target = Target(name, Needs.FILE, st.just(0), lambda subject, _: seen.append(subject), count=1, fresh=fresh)
+        monkeypatch.setitem(cast("dict[str, Target]", TARGETS), name, target)
+    rig.run(rig.Settings(round=0, targets=["one", "two", "three"], keep=tmp_path), ground=store)
+    one, two, three = seen
+    assert one is two
+    assert two is not three
 
 
 def test_what_is_found_is_made_small_and_a_seed_finds_the_same_again() -> None:

@@ -231,6 +231,26 @@ async def test_who_keeps_house_goes_on_past_a_damaged_row(opened: SQLiteStore, o
     assert await opened.expire(10) == 1
 
 
+async def test_a_run_whose_task_is_lost_is_put_off_and_others_are_claimed(
+    opened: SQLiteStore, outside: sqlite3.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost, sound = [await opened.create(new_task()) for _ in range(2)]
+    outside.execute("DELETE FROM task WHERE seq = ?", (lost.seq,))
+    worker = await hire(opened)
+    assert [claim.seq for claim in await worker.claim(10)] == [sound.seq]
+    assert not await worker.claim(10)
+    assert "put off" in caplog.text
+
+
+async def test_nothing_is_claimed_without_a_counter_of_fences(opened: SQLiteStore, outside: sqlite3.Connection) -> None:
+    await opened.create(new_task())
+    outside.execute("DELETE FROM counter")
+    worker = await hire(opened)
+    with pytest.raises(StoreUnavailable, match="fences"):
+        await worker.claim(10)
+    assert outside.execute("SELECT count(*) FROM run WHERE session IS NOT NULL").fetchone() == (0,)
+
+
 async def test_a_lease_lasts_though_it_can_not_be_read_what_its_process_says_of_itself(
     opened: SQLiteStore, outside: sqlite3.Connection
 ) -> None:

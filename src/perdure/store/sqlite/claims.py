@@ -10,9 +10,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
+from typing import Any
 
 from perdure.domain import inputs, lifecycle, timeline
-from perdure.domain.errors import LeaseLost, Unreadable
+from perdure.domain.errors import LeaseLost, StoreUnavailable, Unreadable
 from perdure.domain.model import Claim, Demand, JSONObject, Renewal, Session, Task
 from perdure.store import rows
 from perdure.store.base import PROMOTED
@@ -87,14 +88,16 @@ def claim(tx: Transaction, session_id: str, demands: Sequence[Demand], limit: in
 
 
 def _next_fence(tx: Transaction) -> int:
-    (fence,) = tx.one(sql.FENCE_NEXT) or (0,)
-    return fence
+    drawn = tx.one(sql.FENCE_NEXT)
+    if drawn is None:  # a damaged file; without it two claims would look alike
+        raise StoreUnavailable("The task store has lost its counter of fences, and has to be restored from a backup")
+    return drawn[0]
 
 
 def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Claim | None:
     """The claim; None of what can't be read here, which is put off."""
     _, seq, failures, deaths, deadline_at = taken
-    (row,) = tx.all(sql.TASK_CLAIMED, now, seq)
+    row = list[Any](tx.one(sql.TASK_CLAIMED, now, seq) or ())  # of a damaged file it may be lost
     try:
         task = rows.task(row[6:], tx.codec)
         operation = rows.operation(row[1:6], task, tx.codec)
@@ -102,7 +105,7 @@ def _claim(tx: Transaction, taken: _Taken, by: tuple[str, int], now: int) -> Cla
             _give_up_questions(tx, task, now)
     except Unreadable:
         shared.free_unread(tx, seq, now)
-        tx.codec.put_off(str(row[6 + rows.ID]))
+        tx.codec.put_off(str(row[6 + rows.ID]) if row else "")
         return None
     event = lifecycle.on_claim(task)
     if event is not None:
