@@ -5,7 +5,7 @@ import pytest
 from perdure.domain.errors import LimitExceeded
 from perdure.domain.journal import Entry, EntryState, Journal, Verb
 from perdure.domain.limits import Limits
-from perdure.domain.model import InputRequest
+from perdure.domain.model import Asked, InputRequest
 from perdure.engine.room import Room
 
 
@@ -41,7 +41,8 @@ def test_what_can_not_be_too_much_is_not_measured() -> None:
 
 def test_questions_of_the_runs_before_count_and_the_same_again_does_not() -> None:
     room = Room(Limits(questions=2), Journal(questions={"a": InputRequest("a", {}, 0)}))
-    room.for_questions(["a", "b"])
-    room.for_questions(["a", "b", "b"])
+    asked = {key: Asked({}, "0") for key in "abc"}
+    room.for_questions({"a": asked["a"], "b": asked["b"]}, besides=())
+    room.for_questions({"a": asked["a"]}, besides=["a", "b"])
     with pytest.raises(LimitExceeded, match="2 questions"):
-        room.for_questions(["b", "c"])
+        room.for_questions({"b": asked["b"]}, besides=["c"])

@@ -6,14 +6,15 @@ as how often something was tried, are counted once they are there.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from perdure.domain import verdicts
 from perdure.domain.errors import LimitExceeded
 from perdure.domain.journal import Journal
-from perdure.domain.limits import Limits
-from perdure.store.codec import encode
+from perdure.domain.limits import Limits, short, within
+from perdure.domain.model import Asked
+from perdure.store.codec import encode, named
 
 __all__ = ["Room"]
 
@@ -59,15 +60,19 @@ class Room:
                 "keep what is large elsewhere, and return where it is"
             )
 
-    def for_questions(self, keys: Collection[str]) -> None:
-        """Ask the questions of these keys, among which may be some that were asked before.
+    def for_questions(self, asked: Mapping[str, Asked], *, besides: Collection[str]) -> None:
+        """Ask these questions, by key, `besides` those of other keys; among all may be some that were asked before.
 
         Raises:
-            LimitExceeded: the task would have asked too many in its life.
+            LimitExceeded: one or its key is too large, or the task would have asked too many in its life.
+            NotStorable: one has no JSON form, or its key is no text that every store takes.
         """
-        most = self._limits.questions
-        if len({*self._journal.questions, *keys}) > most:
-            raise LimitExceeded(f"A task may ask {most} questions at most (questions)")
+        limits = self._limits
+        if len({*self._journal.questions, *besides, *asked}) > limits.questions:
+            raise LimitExceeded(f"A task may ask {limits.questions} questions at most (questions)")
+        for key, new in asked.items():
+            short("The key of a question", named("The key of a question", key), limits.question_key, "question_key")
+            within(f"The question {key!r}", len(encode(new.request).encode()), limits.question, "question")
 
     def _could_pass(self, most: int) -> bool:
         """Whether it is worth while to measure what there was: few entries, each within its own limit, are not."""

@@ -36,14 +36,14 @@ from perdure.domain.errors import (
     Unreadable,
 )
 from perdure.domain.journal import Entry, EntryState, Journal, Replay, Scope, Verb, Waits
-from perdure.domain.limits import MAX_PLACE, Limits, cut, short, within
+from perdure.domain.limits import MAX_PLACE, Limits, cut, short
 from perdure.domain.model import Asked, Claim, InputRequest
 from perdure.store.base import Store
-from perdure.store.codec import encode, named
 
 from . import branches, lines, patience
 from .lines import WAITING, Line, Parked, Spot
 from .room import Room
+from .waiting import Waiting
 
 __all__ = ["Parked", "Run", "Stop"]
 
@@ -103,9 +103,7 @@ class Run:
         self._journal = Journal()
         self._room = Room(self.limits, self._journal)
         self._loading = asyncio.Lock()
-        self._asked: dict[str, Asked] = {}
-        self._begun: list[tuple[Entry, int | None]] = []
-        self._places: set[str] = set()
+        self._waiting = Waiting()
 
     # -- what the worker asks ------------------------------------------------------------------------------------------
 
@@ -122,12 +120,12 @@ class Run:
     @property
     def parked(self) -> bool:
         """Whether the work came to something that it has to wait for."""
-        return bool(self._asked or self._places)
+        return bool(self._waiting)
 
     @property
     def waits(self) -> Waits:
         """What it waits for."""
-        return Waits(self._asked, tuple(self._begun), frozenset(self._places), minds_cancel=bool(self.minding))
+        return self._waiting.all(minds_cancel=bool(self.minding))
 
     @property
     def cancelled_before(self) -> bool:
@@ -170,10 +168,7 @@ class Run:
         line = self._line_for(Verb.ASK)
         place = self._next_place(line)
         self._found(lambda: replay.find_ask(place, asked))
-        try:
-            inputs.admit(self._journal.questions, asked, now=0)
-        except InputKeyReused as error:
-            self._give_up(error)
+        self._found(lambda: inputs.admit(self._journal.questions, asked, now=0))
         closed = inputs.closed(self._journal.questions, asked)
         if closed is None:
             self.check_going()
@@ -182,15 +177,9 @@ class Run:
         return closed
 
     def _note_questions(self, asked: Mapping[str, Asked], place: str) -> None:
-        self._room.for_questions([*self._asked, *asked])
+        self._room.for_questions(asked, besides=self._waiting.keys)
         for key, new in asked.items():
-            short(
-                "The key of a question", named("The key of a question", key), self.limits.question_key, "question_key"
-            )
-            within(f"The question {key!r}", len(encode(new.request).encode()), self.limits.question, "question")
-            placed = Asked(new.request, place, new.timeout_ms)
-            if self._asked.setdefault(key, placed).request != new.request:
-                self._give_up(InputKeyReused(key))
+            self._found(partial(self._waiting.for_answer, key, Asked(new.request, place, new.timeout_ms)))
 
     async def sleep(self, span_ms: int) -> None:
         """Wait for `span_ms` from the first time that the work comes here, whatever crashes meanwhile.
@@ -213,7 +202,7 @@ class Run:
     async def _begin_sleep(self, entry: Entry, span_ms: int) -> None:
         """By the park, which follows at once; but beside other branches it may be long in coming."""
         if lines.current.get() is None:
-            self._begun.append((entry, span_ms))
+            self._waiting.begin(entry, span_ms)
         else:
             await self.record(entry, wake_in_ms=span_ms)
 
@@ -247,16 +236,8 @@ class Run:
             around.park()
         except BaseException:
             around.cancelled = around.cancelled or any(line.cancelled for line in beside)
-            self._forget_waits(place)
+            self._waiting.forget_inside(place)
             raise
-
-    def _forget_waits(self, gather: str) -> None:
-        """What branches came to wait for is no reason to park if their gather ended in something else."""
-        inside = f"{gather}."
-        self._places = {place for place in self._places if not place.startswith(inside)}
-        self._asked = {
-            key: new for key, new in self._asked.items() if new.place is None or not new.place.startswith(inside)
-        }
 
     @contextmanager
     def shield(self) -> Generator[None]:
@@ -333,7 +314,7 @@ class Run:
             Parked: always.
         """
         self.check_going()
-        self._places.update(places)
+        self._waiting.for_any(places)
         self._here.park()
 
     def has_come(self, entry: Entry) -> bool:
@@ -417,10 +398,11 @@ class Run:
         return place
 
     def _found(self, look: Callable[[], T]) -> T:
+        """What `look` returns. What it raises is a bug of the work's, and noted as such."""
         try:
             return look()
-        except JournalMismatch as mismatch:
-            self._give_up(mismatch)
+        except (JournalMismatch, InputKeyReused) as bug:
+            self._give_up(bug)
 
     def _give_up(self, bug: PerdureError) -> NoReturn:
         """Note a bug of the work's and raise it.

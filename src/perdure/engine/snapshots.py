@@ -16,33 +16,24 @@ to the same file and can't tell us, whenever one has (`Clients.commits_by_others
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakValueDictionary
 
-from perdure.domain.errors import (
-    LimitExceeded,
-    StoreUnavailable,
-    SubscriptionsFull,
-    TaskExpired,
-    TaskNotFound,
-)
-from perdure.domain.limits import Limits
+from perdure.domain.errors import StoreUnavailable, TaskExpired, TaskNotFound
 from perdure.domain.model import Change, Owner, Task
 from perdure.store.base import Clients
 
 from . import patience
 from .news import News, Reading
+from .seats import Bounds, Seats
 from .subscription import Subscription
 
-__all__ = ["Bounds", "Snapshots"]
+__all__ = ["Snapshots"]
 
-_FULL: Final = "Too many subscriptions{} are open already: {} is the limit {}"
-_LISTENED: Final = "Too many tasks{} are listened to already: {} is the limit {}"
 _BATCH: Final = 500
 """Tasks in one read, at most."""
 _BREATH: Final = 0.005
@@ -55,25 +46,6 @@ _SHARE: Final = 10
 """The rest after a look, or after a read of what nobody told of, in multiples of what that took."""
 _LONGEST_REST: Final = 0.02
 """Seconds of rest after a read, at most: so long a change that somebody tells of may have to wait."""
-
-
-class Bounds(Protocol):
-    """How many may be open, and of how many tasks together, in all and of one owner; None is no bound."""
-
-    @property
-    def subscriptions(self) -> int | None: ...
-
-    @property
-    def owner_subscriptions(self) -> int | None: ...
-
-    @property
-    def subscribed_tasks(self) -> int | None: ...
-
-    @property
-    def owner_subscribed_tasks(self) -> int | None: ...
-
-    @property
-    def limits(self) -> Limits: ...
 
 
 class _Watched:
@@ -102,18 +74,13 @@ class Snapshots:
         self, store: Callable[[], Clients], bounds: Callable[[], Bounds], clock: Callable[[], float] = perf_counter
     ) -> None:
         self._store = store
-        self._bounds = bounds
+        self._seats = Seats(bounds)
         self._clock = clock
         self._closed = True
         self._subscriptions: set[Subscription] = set()
-        self._of_owner: Counter[Owner] = Counter()
         self._watched: dict[str, _Watched] = {}
         self._told: WeakValueDictionary[str, News] = WeakValueDictionary()
         """What some reader has not read yet, by task."""
-        self._registered = 0
-        """Their readers in all, each counted once for each of its tasks."""
-        self._registered_of: Counter[Owner] = Counter()
-        """The same of each owner that has a bound of its own."""
         self._dirty: dict[str, None] = {}
         """Which of them have changed since they were read, in the order of the hints."""
         self._doubtful: dict[str, None] = {}
@@ -171,9 +138,7 @@ class Snapshots:
             StoreUnavailable: the store is, or the engine has come to its end.
         """
         asked = tuple(dict.fromkeys(task_ids))
-        most = self._bounds().limits.tasks_per_subscription
-        if len(asked) > most:
-            raise LimitExceeded(f"A subscription may ask for {most} tasks at most (tasks_per_subscription)")
+        self._seats.check_asked(len(asked))
         subscription = self._admit(owner, counted=counted, stays=stays)
         try:
             for chunk in _chunks(asked, _BATCH):
@@ -186,15 +151,9 @@ class Snapshots:
     def _admit(self, owner: Owner, *, counted: bool, stays: bool) -> Subscription:
         if self._closed:
             raise StoreUnavailable("The server is shutting down")
-        bounds = self._bounds()
-        if _is_full(len(self._subscriptions), bounds.subscriptions):
-            raise SubscriptionsFull(_FULL.format("", bounds.subscriptions, "for all (subscriptions)"), owner=owner)
-        if counted:
-            if _is_full(self._of_owner[owner], bounds.owner_subscriptions):
-                why = _FULL.format(" of this owner", bounds.owner_subscriptions, "(owner_subscriptions)")
-                raise SubscriptionsFull(why, owner=owner)
-            self._of_owner[owner] += 1
-        subscription = Subscription(self, owner if counted else None, stays=stays)
+        whose = owner if counted else None
+        self._seats.take(owner, whose)
+        subscription = Subscription(self, whose, stays=stays)
         self._subscriptions.add(subscription)
         self._nobody.clear()
         return subscription
@@ -215,33 +174,9 @@ class Snapshots:
 
     def _join(self, subscription: Subscription, watched: _Watched, news: News) -> None:
         if not news.task.status.terminal:  # else nothing more will come of it
-            self._check_room(subscription)
-            self._count(subscription, 1)
+            self._seats.take_task(subscription.owner, besides=len(subscription.open))
             watched.readers.add(subscription)
         subscription.accept(news)
-
-    def _check_room(self, subscription: Subscription) -> None:
-        """That one task more is within the bounds: of all, and of the owner, who would leave nothing for others."""
-        bounds, owner = self._bounds(), subscription.owner
-        held = [(self._registered, bounds.subscribed_tasks, "", "for all (subscribed_tasks)")]
-        if owner is not None:
-            own = (" of this owner", "(owner_subscribed_tasks)")
-            held.append((self._registered_of[owner], bounds.owner_subscribed_tasks, *own))
-        for _, bound, _, which in held:
-            if _is_full(len(subscription.open), bound):
-                name = which.removeprefix("for all ")
-                raise LimitExceeded(f"A subscription may ask for {bound} unfinished tasks at most {name}")
-        for count, bound, whose, which in held:
-            if _is_full(count, bound):
-                raise SubscriptionsFull(_LISTENED.format(whose, bound, which), owner=owner)
-
-    def _count(self, subscription: Subscription, tasks: int) -> None:
-        """It has so many more tasks, or fewer."""
-        self._registered += tasks
-        if subscription.owner is not None:
-            self._registered_of[subscription.owner] += tasks
-            if not self._registered_of[subscription.owner]:
-                del self._registered_of[subscription.owner]
 
     def _expect(self, task_id: str) -> _Watched:
         """What is kept of a task from before somebody looks at it on."""
@@ -260,10 +195,7 @@ class Snapshots:
         self._subscriptions.remove(subscription)
         if not self._subscriptions:
             self._nobody.set()
-        if subscription.owner is not None:
-            self._of_owner[subscription.owner] -= 1
-            if not self._of_owner[subscription.owner]:
-                del self._of_owner[subscription.owner]
+        self._seats.give_back(subscription.owner)
         for task_id in subscription.open:
             self._leave(subscription, task_id)
 
@@ -274,14 +206,14 @@ class Snapshots:
 
     def _leave(self, subscription: Subscription, task_id: str) -> None:
         watched = self._watched[task_id]
-        self._count(subscription, -1)
+        self._seats.give_back_task(subscription.owner)
         watched.readers.remove(subscription)
         self._tidy(watched)
 
     def _let_go(self, watched: _Watched) -> None:
         """Nothing more will come of this task."""
         for reader in watched.readers:
-            self._count(reader, -1)
+            self._seats.give_back_task(reader.owner)
         watched.readers.clear()
         self._tidy(watched)
 
@@ -402,10 +334,6 @@ class Snapshots:
         with suppress(TaskNotFound, TaskExpired):
             return await self._store().get(task.owner, task.id)
         return None
-
-
-def _is_full(count: int, bound: int | None) -> bool:
-    return bound is not None and count >= bound
 
 
 def _chunks(texts: Iterable[str], size: int) -> Iterator[list[str]]:
