@@ -9,6 +9,7 @@ Whoever writes a `Store` of their own finds what it has to do in `perdure.testin
 
 from .clock import VirtualClock
 from .crashing import Crash
-from .harness import Harness, TaskView, crash_everywhere
+from .harness import Harness, crash_everywhere
+from .view import TaskView
 
 __all__ = ["Crash", "Harness", "TaskView", "VirtualClock", "crash_everywhere"]

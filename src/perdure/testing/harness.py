@@ -8,21 +8,17 @@ real: whatever it awaits besides the verbs of its context takes its real time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult
 
 from perdure.domain.errors import LimitExceeded
-from perdure.domain.journal import Journal
-from perdure.domain.model import JSON, Claim, Demand, Failure, JSONObject, Owner, Status
+from perdure.domain.model import JSON, Claim, Demand, Owner
 from perdure.domain.policy import Duration, is_timer, milliseconds
-from perdure.domain.timeline import Event, Inspection
 from perdure.engine.execution import Execution
 from perdure.ops.app import Tasks
 from perdure.ops.stores import open_store
@@ -38,8 +34,9 @@ from perdure.wire.identity import LOCAL
 
 from .clock import VirtualClock
 from .crashing import Crash, Fate, mortal
+from .view import TaskView, quoted
 
-__all__ = ["Harness", "TaskView", "crash_everywhere"]
+__all__ = ["Harness", "crash_everywhere"]
 
 _FOREVER: Final = 1000 * 366 * 86_400_000
 """The lease of the harness, in milliseconds: time that is moved by years must not let it lapse."""
@@ -47,80 +44,6 @@ _MOST_RUNS: Final = 10_000
 """How many runs one call of the harness may set off: more means that something never comes to rest."""
 _ENVELOPES: Final = frozenset({"action", "role", "roots"})
 """What the three kinds of responses are known by."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskView:
-    """A task as it was when the harness last looked, with all that its owner and its operator can see."""
-
-    inspection: Inspection
-    raised: tuple[BaseException, ...] = ()
-    """What its runs raised under the harness and its client is not told, oldest first: what they logged as that."""
-
-    @property
-    def id(self) -> str:
-        """The task's id."""
-        return self.inspection.task.id
-
-    @property
-    def status(self) -> Status:
-        """Its status."""
-        return self.inspection.task.status
-
-    @property
-    def message(self) -> str | None:
-        """Its status message."""
-        return self.inspection.task.message
-
-    @property
-    def questions(self) -> dict[str, JSONObject]:
-        """The open questions, by key, as the client gets them."""
-        return {question.key: question.request for question in self.inspection.task.inputs}
-
-    @property
-    def result(self) -> CallToolResult:
-        """What the tool returned.
-
-        Raises:
-            AssertionError: the task is not `completed`.
-        """
-        if self.inspection.task.result is None:
-            raise AssertionError(
-                f"The task {self._standing}, so there is no result. If it has gone on since the harness looked: "
-                "task = await harness.look(task)"
-            )
-        return CallToolResult.model_validate(self.inspection.task.result)
-
-    @property
-    def value(self) -> Any:
-        """The tool's return value, as JSON values: its structured content, or its text if it has none."""
-        result = self.result
-        if result.structured_content is not None:
-            content = result.structured_content
-            return content["result"] if content.keys() == {"result"} else content
-        return "".join(getattr(block, "text", "") for block in result.content)
-
-    @property
-    def error(self) -> Failure | None:
-        """The JSON-RPC error of a failed task."""
-        return self.inspection.task.error
-
-    @property
-    def _standing(self) -> str:
-        if self.questions:
-            return f"is {self.status} and asks {_quoted(self.questions)}"
-        said = self.message if self.error is None else self.error.message
-        return f"is {self.status} ({said})" if said else f"is {self.status}"
-
-    @property
-    def journal(self) -> Journal:
-        """What is on record of its steps, sleeps and questions."""
-        return self.inspection.journal
-
-    @property
-    def timeline(self) -> tuple[Event, ...]:
-        """What happened to it that is out of the ordinary, oldest first."""
-        return self.inspection.events
 
 
 class Harness:
@@ -280,14 +203,14 @@ class Harness:
             return self._assembly.catalog.tools[name]
         except KeyError:
             names = sorted({handler.partition(":")[2].partition("@")[0] for handler in self._assembly.catalog.handlers})
-            raise KeyError(f"there is no task tool {name!r}; there are: {_quoted(names) or 'none'}") from None
+            raise KeyError(f"there is no task tool {name!r}; there are: {quoted(names) or 'none'}") from None
 
     async def _not_asked(self, task: TaskView | str, asked: list[str], strange: list[str]) -> str:
         if asked:
-            return f"The task asks {_quoted(asked)}, not {_quoted(strange)}"
+            return f"The task asks {quoted(asked)}, not {quoted(strange)}"
         status = (await self.look(task)).status
         return (
-            f"The task is {status} and asks nothing, not {_quoted(strange)}: to show that it is ignored, pass late=True"
+            f"The task is {status} and asks nothing, not {quoted(strange)}: to show that it is ignored, pass late=True"
         )
 
     async def _begin(self) -> None:
@@ -390,10 +313,6 @@ class _Ear(logging.Handler):
 def _no_jitter() -> float:
     """Each wait of a retry is as long as it may be, and the same in every play."""
     return 0.0
-
-
-def _quoted(keys: Iterable[str]) -> str:
-    return ", ".join(map(repr, keys))
 
 
 def _id(task: TaskView | str) -> str:
