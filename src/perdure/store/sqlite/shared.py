@@ -13,7 +13,7 @@ rows are, two orders would be a deadlock.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from perdure.domain import inputs, lifecycle, policy
 from perdure.domain.errors import IllegalTransition, LeaseLost, TaskExpired, TaskNotFound
@@ -45,6 +45,7 @@ __all__ = [
     "owned",
     "owned_row",
     "questions",
+    "row",
     "wake",
     "with_questions",
     "write",
@@ -74,19 +75,24 @@ def owned_row(tx: Transaction, owner: Owner, task_id: str, now: int) -> Task:
 
 def find(tx: Transaction, owner: Owner, task_id: str) -> Task | None:
     """The same, or None if there is none."""
+    found = row(tx, owner, task_id)
+    return None if found is None else rows.owned(owner, found, tx.codec)
+
+
+def row(tx: Transaction, owner: Owner, task_id: str) -> Any | None:
+    """The same as it lies in the file: `rows.OWNED`'s columns."""
     try:
-        row = tx.one(sql.TASK_OWNED, _sayable(task_id), owner.tenant, owner.principal)
+        return tx.one(sql.TASK_OWNED, _sayable(task_id), owner.tenant, owner.principal)
     except UnicodeEncodeError:  # an owner's name that can't be stored is nobody's
         raise TaskNotFound from None
-    return None if row is None else rows.owned(owner, row, tx.codec)
 
 
 def by_id(tx: Transaction, task_id: str) -> Task:
     """The task, whoever's it is, without its questions."""
-    row = tx.one(sql.TASK_BY_ID, _sayable(task_id))
-    if row is None:
+    found = tx.one(sql.TASK_BY_ID, _sayable(task_id))
+    if found is None:
         raise TaskNotFound
-    return rows.task(row, tx.codec)
+    return rows.task(found, tx.codec)
 
 
 def _sayable(task_id: str) -> str:

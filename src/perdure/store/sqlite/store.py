@@ -39,6 +39,7 @@ from perdure.store.sealing import CLEAR, Codec, check
 
 from . import claims, clients, housekeeping, operators, outsiders, resealing, shared, sql, watching, workers
 from .file import OnFile
+from .recent import Recent
 from .writer import Transaction
 
 __all__ = ["SQLiteStore"]
@@ -55,6 +56,7 @@ class SQLiteStore(OnFile):
         super().__init__(url, codec=codec, max_batch=max_batch)
         self._clock = clock or WallClock()
         self._others = watching.Others(self._writer)
+        self._recent = Recent()
         self._listeners: list[Listener] = []
 
     # -- lifetime ------------------------------------------------------------------------------------------------------
@@ -62,6 +64,7 @@ class SQLiteStore(OnFile):
     async def open(self) -> None:
         await super().open()
         self._others = watching.Others(self._writer)  # what the last reader was told is no measure for this one
+        self._recent = Recent()
 
     def _check(self, reader: Transaction) -> None:
         check(reader.all(sql.TASK_SAMPLE), self._codec, str(self._path))
@@ -83,7 +86,7 @@ class SQLiteStore(OnFile):
         return self._read_at_once(lambda reader: clients.recall(reader, owner, key, digest))
 
     async def get(self, owner: Owner, task_id: str) -> Task:
-        task = self._read(lambda reader: shared.find(reader, owner, task_id))
+        task = self._read(lambda reader: self._recent.find(reader, owner, task_id))
         if task is not None and task.status is not Status.INPUT_REQUIRED:
             return task
         # In one snapshot: the task and its questions are two reads, and an answer may be committed between them. What
