@@ -101,11 +101,14 @@ class Backlog:
             watched[owner] = bounds.owner_tasks
         bound_of = {whose: bound for whose, bound in watched.items() if bound is not None}
         while True:
-            gauges = {whose: await self._check(whose, bound, owner) for whose, bound in bound_of.items()}
+            gauges = [
+                (self._at_hand(whose, bound) or await self._check(whose, bound, owner), bound)
+                for whose, bound in bound_of.items()
+            ]
             # During the later looks others may have been admitted.
-            if all(gauge.count < bound_of[whose] for whose, gauge in gauges.items()):
+            if all(gauge.count < bound for gauge, bound in gauges):
                 break
-        for gauge in gauges.values():
+        for gauge, _ in gauges:
             gauge.admitted += 1
 
     async def create(self, new: NewTask) -> Task:
@@ -121,6 +124,13 @@ class Backlog:
         finally:
             del self._under_way[known]
             known.set()
+
+    def _at_hand(self, whose: Whose, bound: int) -> _Gauge | None:
+        """What says that one task more is within a bound, where nobody has to look or to wait: nearly always."""
+        gauge = self._gauges.get(whose)
+        if gauge is None or gauge.count >= bound or whose in self._looking:
+            return None
+        return None if self._is_old(gauge, bound) else gauge
 
     async def _check(self, whose: Whose, bound: int, owner: Owner) -> _Gauge:
         """What says that one task more, of `owner`, is within a bound.
