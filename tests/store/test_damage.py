@@ -205,6 +205,24 @@ async def test_operators_see_lists_and_counts_without_what_was_damaged(
     assert "was damaged" in caplog.text
 
 
+@pytest.mark.parametrize("column", ["ttl_ms", "keep_ms"])
+@pytest.mark.parametrize("span", [2**63 - 1, -1])
+async def test_a_task_with_a_span_that_nobody_gave_it_can_not_be_read_whoever_asks(
+    opened: SQLiteStore, outside: sqlite3.Connection, column: str, span: int
+) -> None:
+    claim = await running(opened, new_task(ttl_ms=1000, keep_ms=1000))
+    outside.execute(f"UPDATE task SET {column} = {span}")
+    for verb in (
+        opened.get(ADA, claim.task.id),
+        opened.request_cancel(ADA, claim.task.id),
+        opened.inspect(claim.task.id),
+        opened.report(claim, "half way"),
+        opened.finish(claim, DONE),
+    ):
+        with pytest.raises(Unreadable):
+            await verb
+
+
 async def test_a_bug_of_ours_is_not_taken_for_damage(opened: SQLiteStore) -> None:
     with pytest.raises(AttributeError):
         await opened.changed(cast("dict[str, int]", [1]))

@@ -100,6 +100,8 @@ logger = logging.getLogger("perdure.store")
 
 T = TypeVar("T")
 
+_LONGEST: Final = 2**62
+"""Milliseconds that no span has: it would lead to instants that no column can hold."""
 _ODD: Final = (ValueError, LookupError, TypeError, AttributeError)
 """What reading a row raises that no store has written."""
 
@@ -142,6 +144,8 @@ def _owned(owner: Owner, row: Any, codec: Codec) -> Task:
         seq, id_, status, message, version, created_at, updated_at, ttl_ms, keep_ms, poll_ms, cancel_requested, result,
         error,
     ) = row  # fmt: skip
+    if not (0 <= (ttl_ms or 0) <= _LONGEST and 0 <= (keep_ms or 0) <= _LONGEST):
+        raise ValueError("no store has written such a span")
     # By position, in the order in which `Task` has them: with as many names it would take half as long again.
     return Task(
         seq,
