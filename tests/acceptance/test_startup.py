@@ -284,6 +284,23 @@ def test_who_starts_a_server_without_authentication_is_told_what_protects_its_ta
     assert line == "perdure: no authentication: whoever knows a task's id may read it\n"
 
 
+def test_who_starts_a_server_that_takes_a_gateways_word_is_told_nothing_of_the_kind(tmp_path: Path) -> None:
+    command = [sys.executable, str(REPORT_SERVER.with_name("behind.py")), "--port", str(free_port())]
+    environment = os.environ | {"SUMS_SECRET": "s" * 32}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            lines: list[str] = []
+            for line in process.stderr:
+                lines.append(line)
+                if line.startswith("perdure: serving"):
+                    break
+        finally:
+            process.kill()
+    assert lines[-1].startswith("perdure: serving"), lines
+    assert not [line for line in lines if "no authentication" in line]
+
+
 @pytest.mark.parametrize("own", [False, True], ids=["perdure serve", "mcp.run"])
 def test_a_server_that_may_be_one_of_several_says_that_its_key_is_its_own(
     own: bool, database: str, tmp_path: Path

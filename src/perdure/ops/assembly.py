@@ -23,7 +23,7 @@ from perdure.store.base import Store
 from perdure.store.keys import KeyRing
 from perdure.tools.catalog import Catalog
 from perdure.wire.attachment import NO_LIFESPAN, Attachment
-from perdure.wire.identity import Identify
+from perdure.wire.identity import Asking, Identify
 
 from . import checks, stores
 from . import keys as environment
@@ -43,7 +43,8 @@ class Assembly:
     """The parts of one `Tasks`, put together.
 
     `named`: the store as it was given, the URL or the object. `keys`: what its values are sealed under.
-    `allow_anonymous`: the server may listen beyond this machine though it has no authentication.
+    `allow_anonymous`: the server may listen beyond this machine though it has no authentication. `asks`: its tasks are
+    their owners' only all the same, since `identify` has everybody prove who they are.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Assembly:
         if keys is not None and not isinstance(store, str):
             raise ConfigurationError(_UNSEALED)
         self.allow_anonymous = allow_anonymous
+        self.asks = isinstance(identify, Asking)
         self.catalog = Catalog()
         opened = stores.named_store(store, keys) if isinstance(store, str) else store
         self.runtime = Runtime(opened, self.catalog.handlers, replace(options, sealing=self._sealing()))

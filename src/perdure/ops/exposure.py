@@ -24,9 +24,9 @@ def refuse(app: MCPServer[Any], host: str, *, allowed: bool, say: str) -> None:
         )
 
 
-def warn(app: MCPServer[Any]) -> None:
-    """Tell whoever starts `app` what protects its tasks if it has no authentication."""
-    if app.settings.auth is None:
+def warn(app: MCPServer[Any], *, asks: bool = False) -> None:
+    """Tell whoever starts `app` what protects its tasks without authentication. `asks`: as `Assembly` has it."""
+    if app.settings.auth is None and not asks:
         print("perdure: no authentication: whoever knows a task's id may read it", file=sys.stderr, flush=True)
 
 
