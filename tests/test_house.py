@@ -86,6 +86,19 @@ def test_no_file_outgrows_a_reader(path: Path) -> None:
     assert lines <= MAX_LINES, f"{path.name} has {lines} lines: find the second subject in it and give that a file"
 
 
+def test_the_public_names_stand_alike_in_all_three_places() -> None:
+    """A type checker reads the imports, Python `__all__` and the table of what is imported when somebody takes it."""
+    body = ast.parse((SRC / "__init__.py").read_text()).body
+    (checked,) = [node for node in body if isinstance(node, ast.If) and isinstance(node.test, ast.Name)]
+    seen = {
+        each.module: tuple(name.name for name in each.names)
+        for each in checked.body
+        if isinstance(each, ast.ImportFrom)
+    }
+    assert vars(perdure)["_PLACES"] == seen
+    assert sorted(perdure.__all__) == sorted(name for names in seen.values() for name in names)
+
+
 def public_names() -> list[tuple[str, object]]:
     rooms: list[ModuleType] = [perdure, perdure.client]
     return [(f"{room.__name__}.{name}", getattr(room, name)) for room in rooms for name in sorted(room.__all__)]
