@@ -113,10 +113,10 @@ async def test_a_malformed_handle_is_refused(good: Stage, wrong: Any) -> None:
         await is_well(front)
 
 
-async def test_the_task_of_another_owner_is_refused_and_not_cancelled(good: Stage) -> None:
+@pytest.mark.parametrize("other", [Owner("", "other"), Owner("acme", ANONYMOUS.principal)], ids=["user", "tenant"])
+async def test_the_task_of_another_owner_is_refused_and_not_cancelled(good: Stage, other: Owner) -> None:
     bad = Bad(said(HANDLE))
     async with beside(good, bad) as (front, _):
-        other = Owner("", "other")
         await front.routes.lay(other, "bad", "theirs-0001", None, "tsk_" + "a" * 32)
         assert (await ask(front)).code == -32603
         assert [message["method"] for message in bad.asked] == ["tools/call"]

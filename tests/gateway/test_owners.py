@@ -74,13 +74,14 @@ async def test_a_token_is_forwarded_to_the_backend_that_its_audience_names(pair:
     async with liar(bad.answer) as lying:
         for audience, forwarded in (("https://two.example", True), ("https://other.example", False)):
             identity = f'identity = {{ kind = "forward", audience = "{audience}" }}'
-            config = configured({"bad": f'{lying.url}"\n{identity}\n#'}, AUTH)
+            config = configured({"bad": lying.url}, AUTH, at_the_end=identity)
             async with fronting({}, config=config) as front:
                 call = envelope("tools/call", {"name": "bad_thing", "arguments": {}})
+                before = len(bad.asked)
                 reply = await front.client.bearing("ada").exchange(call)
-                last = lying.asked[-1]
+                assert len(bad.asked) == before + forwarded
                 if forwarded:
-                    assert last.headers["authorization"] == "Bearer ada"
+                    assert lying.asked[-1].headers["authorization"] == "Bearer ada"
                 else:
                     assert (reply.status, reply.error["data"]["gateway"]) == (403, True)
 

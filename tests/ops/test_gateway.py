@@ -1,5 +1,6 @@
 """`perdure gateway`: what it refuses before it opens a port, and what is at its address beside /mcp."""
 
+import asyncio
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_a_verifier_that_can_not_be_had_is_refused(tmp_path: Path, monkeypatch: 
 
 def test_a_backend_that_can_not_be_called_is_refused(tmp_path: Path) -> None:
     assert "perdure: " in refusal(tmp_path, SMALLEST.replace("127.0.0.1:9", "user:secret@127.0.0.1:9"))
+
+
+async def test_two_backends_with_one_name_are_refused_before_the_port_opens(tmp_path: Path) -> None:
+    mcp = MCPServer("one")
+    mcp.add_tool(lambda: "done", name="do")
+    store = f"sqlite:///{tmp_path / 'routes.db'}"
+    async with serving(mcp) as (_, one), serving(mcp) as (_, two):
+        backends = "".join(f'[backends.{name}]\nurl = "{url}"\nprefix = ""\n' for name, url in (("a", one), ("b", two)))
+        said = await asyncio.to_thread(refusal, tmp_path, f'[gateway]\nstore = "{store}"\n{backends}')
+    assert said == "perdure: the backends a and b both have the tool 'do': give one of them a prefix, or map the names"
 
 
 async def test_metrics_are_there_if_they_are_asked_for_and_tell_of_each_backend() -> None:
