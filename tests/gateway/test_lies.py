@@ -1,6 +1,7 @@
 """Backends that lie, hang or die: a clear error for whoever asked, and no effect on anybody else."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,12 +12,12 @@ from perdure.domain.errors import TaskNotFound
 from perdure.domain.model import Owner
 from perdure.wire.identity import ANONYMOUS
 from tests.gateway.raw_backend import Asked, Liar, event, liar, response, result, stream
-from tests.gateway.support import Front, fronting
+from tests.gateway.support import Front, configured, fronting
 from tests.support import eventually
 from tests.wire.envelopes import INPUT, envelope
 from tests.wire.listening import listening
 from tests.wire.support import Stage, stage
-from tests.wire.tools import Tools
+from tests.wire.tools import FORM, Tools
 
 CAPABILITIES: Any = {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
 HANDLE: Any = {
@@ -100,15 +101,19 @@ async def test_a_task_for_a_client_without_the_extension_is_refused_and_cancelle
         await is_well(front)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"taskId": 5}, {"taskId": ""}, {"taskId": "x" * 5_000}, {"taskId": "a\0b"}, {"ttlMs": -1}, {"status": "fine"}],
-    ids=["no text", "empty", "endless", "null", "negative ttl", "no status"],
-)
-async def test_a_malformed_handle_is_refused(good: Stage, wrong: Any) -> None:
-    async with beside(good, Bad(said(HANDLE | wrong))) as (front, _):
+WRONG: dict[str, list[Any]] = {
+    "taskId": [5, "", "x" * 5_000, "a\0b"],
+    "ttlMs": [-1, "soon", [], True],
+    "status": ["fine", None, [], {}],
+}
+
+
+@pytest.mark.parametrize("member", WRONG)
+@pytest.mark.parametrize("at", range(4))
+async def test_a_malformed_handle_is_refused(good: Stage, member: str, at: int) -> None:
+    async with beside(good, Bad(said(HANDLE | {member: WRONG[member][at]}))) as (front, _):
         reply = await ask(front)
-        assert (reply.code, reply.error["data"]["gateway"]) == (-32603, True)
+        assert (reply.code, reply.error["data"]) == (-32603, {"gateway": True, "backend": "bad"})
         assert await front.routes.count() == 0
         await is_well(front)
 
@@ -129,6 +134,16 @@ async def test_one_task_twice_for_one_owner_is_one_task(good: Stage) -> None:
     async with beside(good, Bad(said(HANDLE), said(HANDLE))) as (front, _):
         first, second = await ask(front), await ask(front)
         assert first.result["taskId"] == second.result["taskId"] != "theirs-0001"
+
+
+@pytest.mark.parametrize("status", [None, [], {}], ids=repr)
+async def test_a_snapshot_without_a_status_goes_to_who_asked_and_ends_no_route(good: Stage, status: Any) -> None:
+    """What it says is the backend's affair; what is noted of it is the gateway's."""
+    snapshot = {**HANDLE, "resultType": "complete", "status": status}
+    async with beside(good, Bad(said(HANDLE), said(snapshot))) as (front, _):
+        task_id = (await ask(front)).result["taskId"]
+        assert (await ask(front, "tasks/get", {"taskId": task_id})).result["status"] == status
+        assert not (await front.routes.find(ANONYMOUS, task_id)).ended
 
 
 async def test_a_snapshot_of_another_task_is_an_error(good: Stage) -> None:
@@ -238,6 +253,74 @@ async def test_snapshots_on_a_stream_that_nobody_asked_for_go_no_further(good: S
         assert "theirs" not in text
         assert text.count(task_id) == 2
         assert '"result":{"resultType":"complete"' in text
+        await is_well(front)
+
+
+ACCEPTED: Any = {"notifications": {"taskIds": ["theirs-0001"]}}
+STREAMS: Any = [
+    [("acknowledged", ["theirs-0001"])],
+    [("acknowledged", {"notifications": [1]})],
+    [("acknowledged", {"notifications": {"taskIds": 5}})],
+    [("acknowledged", {"notifications": {"taskIds": [["theirs-0001"]]}})],
+    [("acknowledged", ACCEPTED), ("tasks", ["theirs-0001"])],
+    [("acknowledged", ACCEPTED), ("tasks", {**HANDLE, "status": []})],
+    [("acknowledged", ACCEPTED), ("tasks", {**HANDLE, "status": {}, "pollIntervalMs": "soon"})],
+]
+
+
+@pytest.mark.parametrize("frames", STREAMS, ids=lambda frames: repr(frames)[:60])
+async def test_what_is_none_on_a_backends_stream_ends_nobody_elses(good: Stage, frames: list[Any]) -> None:
+    names = {"acknowledged": "notifications/subscriptions/acknowledged", "tasks": "notifications/tasks"}
+    lies = [{"jsonrpc": "2.0", "method": names[name], "params": params} for name, params in frames]
+    async with beside(good, Bad(said(HANDLE), stream(*map(event, lies), end=False))) as (front, _):
+        theirs, task_id = (await ask(front)).result["taskId"], await front.client.start("good_ask")
+        async with listening(front.client, theirs, task_id) as heard:
+            assert task_id in await heard.begun()
+            await heard.reaches("input_required")
+            await front.client.update(task_id, {"form": FORM})
+            assert (await heard.reaches("completed"))["taskId"] == task_id
+
+
+@pytest.mark.parametrize("wrong", [{"status": "odd"}, {"status": []}, {"taskId": "another"}], ids=repr)
+async def test_what_is_none_in_answer_to_a_poll_ends_nobody_elses_either(good: Stage, wrong: Any) -> None:
+    no_streams = {"jsonrpc": "2.0", "error": {"code": -32601, "message": "Method not found"}}
+    lies = [said({**HANDLE, "resultType": "complete", **wrong})] * 99
+    async with beside(good, Bad(said(HANDLE), no_streams, *lies)) as (front, lying):
+        theirs, task_id = (await ask(front)).result["taskId"], await front.client.start("good_ask")
+        async with listening(front.client, theirs, task_id) as heard:
+            assert await heard.begun() == [theirs, task_id]
+            await heard.reaches("input_required")
+            await eventually(lambda: lying.asked[-1].message["method"] == "tasks/get", "it was not polled")
+            await front.client.update(task_id, {"form": FORM})
+            assert (await heard.reaches("completed"))["taskId"] == task_id
+
+
+@pytest.mark.parametrize("uris", [5, [["a:b"]], {"a:b": 1}], ids=repr)
+async def test_addresses_that_are_none_are_not_acknowledged_and_the_lists_of_others_are(good: Stage, uris: Any) -> None:
+    accepted = {"notifications": {"resourceSubscriptions": uris, "toolsListChanged": True}}
+    lie = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": accepted}
+    bad = Bad(*[stream(event(lie), end=False)] * 9)
+    async with liar(bad.answer) as lying:
+        config = configured({"bad": lying.url, "good": good.client.url}, at_the_end='addresses = ["c:"]')
+        async with fronting({}, config=config) as front:
+            core: Any = {"resourceSubscriptions": ["a:b"], "toolsListChanged": True}
+            request = envelope("subscriptions/listen", {"notifications": core})
+            async with front.client.streaming(request) as answer:
+                first = await anext(line async for line in answer.aiter_lines() if line.startswith("data:"))
+    assert json.loads(first.removeprefix("data:"))["params"]["notifications"] == {"toolsListChanged": True}
+
+
+@pytest.mark.parametrize("capabilities", [5, ["tools"], "tools", None], ids=repr)
+async def test_capabilities_that_are_none_are_as_if_that_backend_were_away(good: Stage, capabilities: Any) -> None:
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(response(result(asked, capabilities=capabilities)))
+        await writer.drain()
+
+    async with liar(answer) as lying, fronting({"bad": lying.url, "good": good.client.url}) as front:
+        assert "tools" in (await front.client.request("server/discover")).result["capabilities"]
+        listed = (await front.client.request("tools/list")).result
+        assert listed["tools"][0]["name"].startswith("good_")
+        assert listed["ttlMs"] == 0
         await is_well(front)
 
 

@@ -1,11 +1,36 @@
 """That a backend's lists have changed is noticed though no client listens."""
 
+import asyncio
+from typing import Any
+
 from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import Context, MCPServer
 
+from tests.gateway.raw_backend import Asked, event, liar, response, result, stream
 from tests.gateway.support import fronting
 from tests.support import eventually
 from tests.wire.support import serving
+
+
+async def test_a_backend_that_lies_to_who_watches_it_takes_nothing_from_others() -> None:
+    listened = 0
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        nonlocal listened
+        if asked.message["method"] == "server/discover":
+            capabilities: Any = {"tools": {"listChanged": True}}
+            writer.write(response(result(asked, capabilities=capabilities)))
+        else:
+            listened += 1
+            lie = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": ["tools"]}
+            writer.write(stream(event(lie), end=False))
+        await writer.drain()
+
+    mcp = MCPServer("good")
+    mcp.add_tool(lambda: "done", name="do")
+    async with liar(answer) as lying, serving(mcp) as (_, url), fronting({"bad": lying.url, "good": url}) as front:
+        await eventually(lambda: listened > 1, "it was not listened to again")
+        assert (await front.client.call("good_do", {})).text == "done"
 
 
 async def test_a_list_that_is_kept_is_asked_for_anew_once_its_backend_says_that_it_changed() -> None:

@@ -29,8 +29,9 @@ from perdure.domain.routing import Route
 from .backends import Asker, Backend
 from .faults import BackendBroken, BackendTimeout, Fault
 from .rawjson import encode
-from .routing import STATUSES, TERMINAL, Routing
+from .routing import Routing
 from .shelf import PROMPTS, RESOURCES, TEMPLATES, TOOLS
+from .snapshots import status_of
 
 __all__ = ["ACKNOWLEDGED", "KINDS_OF", "LISTEN", "TASKS", "Feed", "Said"]
 
@@ -193,8 +194,7 @@ class Feed:
         if "method" not in first:
             self._judge(first)
             return False
-        params = cast("JSONObject", first.get("params") or {})
-        honored = params.get("notifications")
+        honored = self._params(first).get("notifications")
         if first.get("method") != ACKNOWLEDGED or not isinstance(honored, dict):
             raise BackendBroken(self.backend.name, "its stream does not begin with an acknowledgement")
         accepted = honored.get("taskIds")
@@ -204,7 +204,7 @@ class Feed:
             await self._look(theirs)
         self._can_listen = not any(theirs in self._open for theirs in left_out)
         if not self.acknowledged.is_set():
-            self.core = self.honored = {name: honored[name] for name in self.core if name in honored}
+            self.core = self.honored = _kept(self.core, honored)
             self.acknowledged.set()
         return self._can_listen and not self.is_over
 
@@ -214,7 +214,7 @@ class Feed:
             self._open.pop(theirs, None)
 
     async def _heard(self, message: JSONObject) -> None:
-        method, params = message["method"], cast("JSONObject", message.get("params") or {})
+        method, params = message["method"], self._params(message)
         if method == TASKS:
             theirs = params.get("taskId")
             if isinstance(theirs, str):
@@ -223,6 +223,12 @@ class Feed:
             await self._list_changed(cast("str", method))
         elif method == _UPDATED and params.get("uri") in cast("list[Any]", self.core.get(_URIS) or []):
             await self.say(message, None)
+
+    def _params(self, message: JSONObject) -> JSONObject:
+        params = message.get("params") or {}
+        if not isinstance(params, dict):
+            raise BackendBroken(self.backend.name, "a notification's parameters are no object")
+        return params
 
     async def _list_changed(self, method: str) -> None:
         self.changed(method)
@@ -246,7 +252,7 @@ class Feed:
         task = self._open.get(theirs)
         if task is None:
             return
-        if params.get("status") not in STATUSES:
+        if (status := status_of(params)) is None:
             raise BackendBroken(self.backend.name, "a snapshot has no status")
         interval = params.get("pollIntervalMs")
         if isinstance(interval, int) and not isinstance(interval, bool):
@@ -259,7 +265,7 @@ class Feed:
         with anyio.CancelScope(shield=True):  # the end of a time of polling may not come between these
             await self.say({"jsonrpc": "2.0", "method": TASKS, "params": params}, task.route)
             task.seen, task.body = seen or task.seen, body
-            if params["status"] in TERMINAL:
+            if status.terminal:
                 del self._open[theirs]
 
     # Polling ---------------------------------------------------------------------------------------------------------
@@ -276,15 +282,15 @@ class Feed:
     async def _poll(self, theirs: str, task: _Task) -> None:
         try:
             snapshot = await self._get(theirs)
+            if snapshot is None:
+                self._open.pop(theirs, None)
+                return
+            await self._snapshot(theirs, snapshot)
         except Fault as fault:
             wait = _POLL if fault.retry_after_ms is None else fault.retry_after_ms / 1000
             task.due = anyio.current_time() + max(wait, task.every)
-            return
-        if snapshot is None:
-            self._open.pop(theirs, None)
-            return
-        await self._snapshot(theirs, snapshot)
-        task.due = anyio.current_time() + task.every
+        else:
+            task.due = anyio.current_time() + task.every
 
     async def _get(self, theirs: str) -> JSONObject | None:
         """What a task is like now; None: there is no such task any more.
@@ -303,6 +309,14 @@ class Feed:
         if snapshot.get("taskId") != theirs:
             raise BackendBroken(self.backend.name, "it answered with another task")
         return {name: value for name, value in snapshot.items() if name not in ("resultType", "_meta")}
+
+
+def _kept(asked: JSONObject, honored: JSONObject) -> JSONObject:
+    """What of the core's kinds was asked for, as far as it was honored."""
+    kept: JSONObject = {flag: True for flag in _FLAGS if asked.get(flag) is True and honored.get(flag) is True}
+    theirs = honored.get(_URIS)
+    uris = [uri for uri in cast("list[Any]", asked.get(_URIS) or []) if isinstance(theirs, list) and uri in theirs]
+    return {**kept, _URIS: uris} if uris else kept
 
 
 def _instant(value: object) -> datetime | None:

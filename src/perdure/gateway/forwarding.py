@@ -30,6 +30,7 @@ from .inflight import Pending
 from .relay import Outlet
 from .retrying import Safe, is_keyed_call
 from .routing import Routing, TakenRoute, is_handle, is_id
+from .snapshots import task_of
 
 __all__ = ["Forwarded", "Forwarding"]
 
@@ -132,7 +133,7 @@ class Forwarding:
 
     def _abandon(self, it: Forwarded, asker: Asker, response: JSONObject) -> None:
         """Have a task cancelled that nobody will hear of."""
-        task_id = rewriting.task_of(cast("dict[str, Any]", response["result"]))
+        task_id = task_of(cast("dict[str, Any]", response["result"]))
         if task_id is not None and is_id(task_id) and IDEMPOTENCY_KEY not in it.request.meta:
             self._group.start_soon(self._cancel, it.backend, asker, task_id)
 

@@ -21,20 +21,21 @@ from enum import Enum
 from typing import Final
 
 import anyio
+from mcp_types import INVALID_PARAMS
 
 from perdure.domain.errors import StoreUnavailable, Unreadable
-from perdure.domain.model import JSON, Status
+from perdure.domain.model import JSON
 from perdure.domain.routing import Route
 from perdure.store.clock import Clock
 from perdure.store.routes import Routes
+
+from .snapshots import status_of
 
 __all__ = ["Answer", "Ask", "Heard", "Janitor", "Nothing", "heard", "settled"]
 
 logger = logging.getLogger(__name__)
 
 _BATCH: Final = 200
-_INVALID_PARAMS: Final = -32602
-"""What `tasks/get` answers where the owner has no such task, be it unknown, expired or purged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,14 @@ def heard(response: Mapping[str, JSON], route: Route) -> Answer:
     """What a backend's whole response to `tasks/get` says of the task that a route leads to."""
     error, result = response.get("error"), response.get("result")
     if isinstance(error, dict):
-        return Nothing.GONE if error.get("code") == _INVALID_PARAMS else Nothing.UNCLEAR
+        # What `tasks/get` answers where the owner has no such task, be it unknown, expired or purged.
+        return Nothing.GONE if error.get("code") == INVALID_PARAMS else Nothing.UNCLEAR
     if not isinstance(result, dict) or result.get("taskId") != route.backend_task_id:
         return Nothing.UNCLEAR
-    status, ttl_ms = result.get("status"), result.get("ttlMs")
-    if status not in [*Status] or isinstance(ttl_ms, bool) or not (ttl_ms is None or isinstance(ttl_ms, int)):
+    status, ttl_ms = status_of(result), result.get("ttlMs")
+    if status is None or isinstance(ttl_ms, bool) or not (ttl_ms is None or isinstance(ttl_ms, int)):
         return Nothing.UNCLEAR
-    return Heard(ttl_ms, Status(str(status)).terminal)
+    return Heard(ttl_ms, status.terminal)
 
 
 def settled(route: Route, answer: Answer, give_up_ms: int | None, now: int) -> Heard | None:

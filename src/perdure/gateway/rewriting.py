@@ -9,26 +9,20 @@ the id within its text: it is replaced there as well.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from perdure.domain.model import JSON, JSONObject
 
-__all__ = ["RELATED", "error", "named", "notification", "snapshot", "task_of"]
+__all__ = ["RELATED", "error", "named", "notification", "snapshot"]
 
 RELATED: Final = "io.modelcontextprotocol/related-task"
 """A name in `_meta` that the revision before has for a task id, and that some servers still write."""
 _DEPTH: Final = 50
 _TELLING: Final = 8
 """Characters from which on an id is none but an id wherever it stands."""
-
-
-def task_of(value: Mapping[str, Any]) -> str | None:
-    """The task that a handle, a snapshot or parameters are of."""
-    found = value.get("taskId")
-    return found if isinstance(found, str) else None
 
 
 def named(headers: Mapping[str, str], name: str) -> dict[str, str]:

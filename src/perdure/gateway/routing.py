@@ -23,13 +23,12 @@ from perdure.store.routes import Routes
 from . import rewriting
 from .answers import refused_handle
 from .janitor import Ask, Janitor
+from .snapshots import status_of, task_of
 
-__all__ = ["STATUSES", "TERMINAL", "Routing", "TakenRoute", "is_handle", "is_id"]
+__all__ = ["Routing", "TakenRoute", "is_handle", "is_id"]
 
 logger = logging.getLogger(__name__)
 
-TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
-STATUSES: Final = frozenset({"working", "input_required"}) | TERMINAL
 _LONGEST: Final = 2**53
 """Milliseconds that a ttl may have, as much as JSON carries everywhere."""
 
@@ -60,9 +59,9 @@ class Routing:
             StoreUnavailable: there is no route; nobody may hear of the task.
         """
         result = cast("JSONObject", message["result"])
-        theirs = rewriting.task_of(result)
+        theirs = task_of(result)
         ttl = result.get("ttlMs")
-        if theirs is None or not is_id(theirs) or not _is_ttl(ttl) or result.get("status") not in STATUSES:
+        if theirs is None or not is_id(theirs) or not _is_ttl(ttl) or status_of(result) is None:
             logger.error("the backend %s answered with a malformed task handle, which was refused", backend)
             raise refused_handle(backend)
         try:
@@ -97,9 +96,9 @@ class Routing:
 
         A table that can't be reached keeps no snapshot from its client: what is not noted now is by the next one.
         """
-        ttl = snapshot.get("ttlMs")
-        if _is_ttl(ttl):
-            await self._note(route, cast("int | None", ttl), ended=snapshot.get("status") in TERMINAL)
+        ttl, status = snapshot.get("ttlMs"), status_of(snapshot)
+        if _is_ttl(ttl) and status is not None:
+            await self._note(route, cast("int | None", ttl), ended=status.terminal)
 
     async def end(self, route: Route) -> None:
         """The backend has no such task any more. As `note`, in all else."""

@@ -129,6 +129,8 @@ class Shelf:
 
         async def ask() -> Listed:
             result = await self._ask(DISCOVER, {}, asker)
+            if not isinstance(result.get("capabilities", {}), dict):
+                raise BackendBroken(self.backend.name, "its capabilities are no object")
             return _listed((result,), _hint(result))
 
         return await self._fresh(DISCOVER, asker, since, ask)

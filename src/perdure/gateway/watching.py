@@ -16,7 +16,6 @@ from perdure.wire.identity import ANONYMOUS
 
 from .backends import Asker, Backend
 from .catalog import Catalog
-from .faults import Fault
 from .feed import KINDS_OF, Feed
 from .routing import Routing
 
@@ -50,8 +49,8 @@ async def watch(backend: Backend, catalog: Catalog, routing: Routing) -> None:
             feed.released.set()
             try:
                 await feed.run()
-            except Fault as fault:
-                logger.info("the lists of the backend %s are not watched: %s", backend.name, fault)
+            except Exception:  # the boundary to a peer: what it says here must not end what others are served by
+                logger.exception("the lists of the backend %s could not be watched", backend.name)
         await anyio.sleep(_AGAIN)
 
 
