@@ -13,7 +13,7 @@ import pytest
 
 from perdure.domain.names import IDEMPOTENCY
 from perdure.gateway.breaker import BreakerBounds, Position
-from perdure.gateway.faults import BackendRefused, BackendUnavailable, IdentityUnavailable
+from perdure.gateway.faults import BackendRefused, BackendUnavailable
 from perdure.gateway.health import Health, HealthBounds
 from perdure.gateway.upstream import Bounds, Upstream
 from tests.support import PATIENCE, eventually
@@ -115,17 +115,6 @@ async def test_a_backend_that_is_full_is_not_ill() -> None:
         upstream.calls.place("a", anyio.current_time() + PATIENCE),
     ):
         assert await health.probe()
-
-
-async def test_a_backend_is_not_ill_because_who_probes_can_not_say_who_it_is() -> None:
-    async def headers() -> dict[str, str]:
-        raise IdentityUnavailable("b")
-
-    async with ward(headers=headers) as (_, server, upstream, health):
-        for _ in range(3):
-            assert not await health.probe()
-        assert upstream.breaker.position is Position.CLOSED
-        assert not server.asked
 
 
 async def test_it_goes_on_until_it_is_cancelled_and_a_backend_that_comes_back_is_found() -> None:

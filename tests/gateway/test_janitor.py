@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from perdure.domain.errors import StoreUnavailable, TaskExpired, TaskNotFound, Unreadable
 from perdure.domain.model import JSON, JSONObject, Owner, Status
 from perdure.domain.routing import UNHEARD_MS, Route
-from perdure.gateway.janitor import Answer, Heard, Janitor, Nothing, heard, settled
+from perdure.gateway.janitor import Heard, Janitor, Nothing, Standing, heard, settled
 from perdure.store.memory import MemoryRoutes, MemoryStore
 from perdure.store.routes import Routes
 from perdure.store.sqlite import SQLiteRoutes
@@ -45,12 +45,12 @@ async def routes(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualC
 class Backends:
     """What all backends know of their tasks, by their own ids, and who asked for what. What is unknown is gone."""
 
-    def __init__(self, **tasks: Answer) -> None:
+    def __init__(self, **tasks: Standing) -> None:
         self.tasks = tasks
         self.asked: list[str] = []
         self.hear: Callable[[Route], object] = lambda _: None
 
-    async def __call__(self, route: Route) -> Answer:
+    async def __call__(self, route: Route) -> Standing:
         self.asked.append(route.backend_task_id)
         self.hear(route)
         return self.tasks.get(route.backend_task_id, Nothing.GONE)
@@ -85,7 +85,7 @@ async def test_a_task_whose_ttl_was_extended_at_its_end_is_found_though_nobody_p
     clock.advance(TTL - 1)
     await store.finish(claim, DONE)
 
-    async def ask(route: Route) -> Answer:
+    async def ask(route: Route) -> Standing:
         try:
             task = await store.get(route.owner, route.backend_task_id)
         except (TaskNotFound, TaskExpired):
@@ -260,7 +260,7 @@ async def test_no_more_is_asked_at_once_than_is_said(routes: Routes, clock: Virt
     begun: list[str] = []
     go = asyncio.Event()
 
-    async def ask(route: Route) -> Answer:
+    async def ask(route: Route) -> Standing:
         begun.append(route.id)
         await go.wait()
         return OVER
@@ -299,7 +299,7 @@ async def test_what_a_gateway_was_asking_about_when_it_died_is_asked_about_later
     clock.advance(TTL)
     asking = asyncio.Event()
 
-    async def ask(route: Route) -> Answer:
+    async def ask(route: Route) -> Standing:
         asking.set()
         await asyncio.Event().wait()
         return OVER

@@ -16,7 +16,7 @@ from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import Owner
 from perdure.gateway import token_exchange as module
 from perdure.gateway.faults import IdentityRefused, IdentityUnavailable
-from perdure.gateway.identity import Anonymous, Exchange, ForwardToken, TokenExchange
+from perdure.gateway.identity import Anonymous, ExchangeTerms, ForwardToken, TokenExchange
 from tests.support import PATIENCE, eventually
 
 from .raw_backend import Answer, Asked, Liar, liar, response
@@ -54,7 +54,7 @@ async def exchanging(
 ) -> AsyncGenerator[tuple[Liar, TokenExchange]]:
     async with liar(answer) as server:
         wanted = {"audience": "https://b.example/mcp", **options}
-        exchange = TokenExchange("b", Exchange(server.url, "gate way", "s:cret", **wanted), now=clock or Clock())
+        exchange = TokenExchange("b", ExchangeTerms(server.url, "gate way", "s:cret", **wanted), now=clock or Clock())
         try:
             yield server, exchange
         finally:
@@ -210,7 +210,7 @@ async def test_an_authorization_server_that_hangs_is_given_up(monkeypatch: pytes
 async def test_an_authorization_server_that_is_not_there_is_away() -> None:
     async with exchanging(grants()) as (server, _):
         pass
-    exchange = TokenExchange("b", Exchange(server.url, "g", "s", audience="b"))
+    exchange = TokenExchange("b", ExchangeTerms(server.url, "g", "s", audience="b"))
     with pytest.raises(IdentityUnavailable):
         await exchange.headers(ADA, token())
     await exchange.aclose()
@@ -226,16 +226,16 @@ async def test_without_a_token_there_is_nothing_to_exchange() -> None:
 @pytest.mark.parametrize("endpoint", ["http://login.example/token", "ftp://127.0.0.1/", "", "http://[::1"])
 def test_a_secret_is_sent_nowhere_where_it_can_be_read_on_the_way(endpoint: str) -> None:
     with pytest.raises(ConfigurationError):
-        TokenExchange("b", Exchange(endpoint, "g", "s", audience="b"))
+        TokenExchange("b", ExchangeTerms(endpoint, "g", "s", audience="b"))
 
 
 def test_it_has_to_be_said_who_tokens_are_for() -> None:
     with pytest.raises(ConfigurationError):
-        TokenExchange("b", Exchange("https://login.example/token", "g", "s"))
+        TokenExchange("b", ExchangeTerms("https://login.example/token", "g", "s"))
 
 
 def test_nothing_shows_the_secret() -> None:
-    assert "hush" not in repr(Exchange("https://login.example/token", "g", "hush", audience="b"))
+    assert "hush" not in repr(ExchangeTerms("https://login.example/token", "g", "hush", audience="b"))
 
 
 # -- forwarding --------------------------------------------------------------------------------------------------------

@@ -36,15 +36,15 @@ from .catalog import Catalog
 from .envelope import Notification, Refused, Request
 from .extending import Extending
 from .faults import Fault
+from .finding import FORWARDED, Finding
 from .forwarding import Forwarding
 from .inflight import Caller, InFlight, Pending
 from .listening import LISTEN, Listening
 from .metrics import Metrics, exposition
-from .naming import FORWARDED, Naming
 from .relay import Outlet, Stalled
 from .routing import Routing
 from .shelf import KINDS
-from .tasks import METHODS, Tasks
+from .tasks import METHODS, TaskRequests
 from .watching import watch
 
 __all__ = ["Gateway"]
@@ -65,7 +65,21 @@ Handler = Callable[[Request, Asker, Outlet, Pending], Awaitable[None]]
 
 
 class Gateway:
-    """The ASGI application at the one address. Enter `running` before it is called."""
+    """The ASGI application at the one address. Enter `running` before it is called.
+
+    Args:
+        backends: in the order of the lists.
+        catalog: of the same backends.
+        routing: the routes of their tasks.
+        retention: seconds that a route is kept once its task's time is over.
+        give_up: seconds past its ttl for which a task is believed in whose backend can't be asked; None: for ever.
+        subscriptions: streams that are listened to at once.
+        subscriptions_per_owner: the same of one owner.
+        subscribed_tasks: tasks of one stream.
+        security: which hosts and origins are answered; None: any.
+        tenant_claim: of the token, that holds the tenant.
+        tracer: of spans; None: the process's own.
+    """
 
     def __init__(
         self,
@@ -73,13 +87,13 @@ class Gateway:
         catalog: Catalog,
         routing: Routing,
         *,
+        retention: float,
+        give_up: float | None,
+        subscriptions: int,
+        subscriptions_per_owner: int,
+        subscribed_tasks: int,
         security: TransportSecuritySettings | None = None,
         tenant_claim: str | None = None,
-        retention: float = 86_400.0,
-        give_up: float | None = None,
-        subscriptions: int = 1_000,
-        subscriptions_per_owner: int = 100,
-        subscribed_tasks: int = 1_000,
         tracer: Tracer | None = None,
     ) -> None:
         self.backends = {backend.name: backend for backend in backends}
@@ -100,7 +114,7 @@ class Gateway:
             of_owner=subscriptions_per_owner,
             tasks=subscribed_tasks,
         )
-        self._tasks = Tasks(routing, self.backends)
+        self._tasks = TaskRequests(routing, self.backends)
         self._handlers: dict[str, Handler] = {}
         self._otherwise: Handler = _serve_nothing
 
@@ -117,12 +131,12 @@ class Gateway:
         """For as long as requests are served."""
         async with self.reaching(), anyio.create_task_group() as group:
             forwarding = Forwarding(self.routing, group)
-            naming = Naming(self.catalog, forwarding)
+            finding = Finding(self.catalog, forwarding)
             self._otherwise = Extending(self.backends, self.catalog, forwarding).serve
             self._handlers = {
                 **dict.fromkeys(METHODS, self._serve_task),
                 **dict.fromkeys(KINDS, self._serve_list),
-                **naming.handlers,
+                **finding.handlers,
                 DISCOVER: self._discover,
                 LISTEN: self.listening.serve,
             }
@@ -159,11 +173,11 @@ class Gateway:
         outlet = Outlet(send)
         async with anyio.create_task_group() as group:
 
-            def watch(scope: anyio.CancelScope) -> None:
+            def begin_to_watch(scope: anyio.CancelScope) -> None:
                 outlet.watched = True
                 group.start_soon(outlet.watch, receive, scope)
 
-            await self._receive(http, body, outlet, watch)
+            await self._receive(http, body, outlet, begin_to_watch)
             outlet.over = True
             if outlet.watched:
                 group.cancel_scope.cancel()

@@ -14,7 +14,7 @@ from perdure.domain.routing import Route
 
 from .backends import Asker, Backend
 from .faults import BackendBroken, BackendRefused, Fault, IdentityRefused
-from .janitor import Answer, Nothing, heard
+from .janitor import Nothing, Standing, heard
 
 __all__ = ["GET", "Asking"]
 
@@ -22,12 +22,12 @@ GET: Final = "tasks/get"
 
 
 class Asking:
-    """What a `Janitor` asks, and `Tasks` when in doubt, over the backends by their names."""
+    """What a `Janitor` asks, and `TaskRequests` when in doubt, over the backends by their names."""
 
     def __init__(self, backends: Mapping[str, Backend]) -> None:
         self._backends = backends
 
-    async def __call__(self, route: Route, token: AccessToken | None = None) -> Answer:
+    async def __call__(self, route: Route, token: AccessToken | None = None) -> Standing:
         """How the task stands. A backend that is not configured any more may be so again.
 
         `token`: the owner's, if the owner is here.

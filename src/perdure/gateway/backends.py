@@ -13,13 +13,10 @@ from typing import Final, cast
 
 import anyio
 from mcp.server.auth.provider import AccessToken
-from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
-from mcp_types.version import LATEST_MODERN_VERSION
 
 from perdure.domain.model import JSONObject, Owner
-from perdure.domain.names import EXTENSION
 
+from . import own
 from .faults import BackendTimeout
 from .health import Health
 from .identity import Passing
@@ -67,7 +64,11 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One backend. `timeout`: seconds that a request may take. `name_of_gateway`: as what it is asked."""
+    """One backend.
+
+    `addresses`: how those of its resources begin; none: that is told by its lists. `timeout`: seconds that a request
+    may take. `client_info`: who the gateway's own requests come from, as the protocol has it.
+    """
 
     name: str
     upstream: Upstream
@@ -93,26 +94,13 @@ class Backend:
         Raises:
             Fault: there is none.
         """
-        message: JSONObject = {
-            "jsonrpc": "2.0",
-            "id": f"gateway-{method}",
-            "method": method,
-            "params": {"_meta": self.meta(), **params},
-        }
-        headers = {"mcp-protocol-version": LATEST_MODERN_VERSION, "mcp-method": method}
-        if name is not None:
-            headers[MCP_NAME_HEADER] = encode_header_value(name)
+        message, headers = own.request(method, {"_meta": self.meta(), **params}, name)
         reply = await self.request(message, headers, asker, retry=self.upstream.bounds.retry, within=within)
         return cast("JSONObject", reply.message)
 
     def meta(self) -> JSONObject:
         """The envelope of the gateway's own requests."""
-        capabilities: JSONObject = {"extensions": {EXTENSION: {}}}
-        return {
-            PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION,
-            CLIENT_CAPABILITIES_META_KEY: capabilities,
-            CLIENT_INFO_META_KEY: dict(self.client_info),
-        }
+        return own.meta(self.client_info)
 
     async def request(
         self,

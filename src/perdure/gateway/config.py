@@ -143,20 +143,20 @@ def parse(text: str, where: str = "the configuration") -> GatewayConfig:
 
 def _gateway(top: Table) -> GatewayConfig:
     gateway, limits, routes = top.table("gateway"), top.table("limits"), top.table("routes")
-    auth = _auth(top.table("auth")) if top.has("auth") else None
+    default = GatewayConfig("perdure-gateway", "1", "", ())
     found = GatewayConfig(
-        name=gateway.text("name", "perdure-gateway"),
-        version=gateway.text("version", "1"),
+        name=gateway.text("name", default.name),
+        version=gateway.text("version", default.version),
         store=gateway.text("store"),
         metrics=gateway.flag("metrics"),
-        page=gateway.count("page", 500),
+        page=gateway.count("page", default.page),
         backends=_backends(top),
-        auth=auth,
-        request_body=limits.count("request_body", 4 * _MEBIBYTE),
-        subscriptions=limits.count("subscriptions", 1_000),
-        subscriptions_per_owner=limits.count("subscriptions_per_owner", 100),
-        subscribed_tasks=limits.count("subscribed_tasks", 1_000),
-        retention=routes.seconds("retention", 86_400.0),
+        auth=_auth(top.table("auth")) if top.has("auth") else None,
+        request_body=limits.count("request_body", default.request_body),
+        subscriptions=limits.count("subscriptions", default.subscriptions),
+        subscriptions_per_owner=limits.count("subscriptions_per_owner", default.subscriptions_per_owner),
+        subscribed_tasks=limits.count("subscribed_tasks", default.subscribed_tasks),
+        retention=routes.seconds("retention", default.retention),
         give_up=routes.seconds("give_up", 0.0) if routes.has("give_up") else None,
         instructions=gateway.maybe("instructions"),
     )
@@ -194,7 +194,8 @@ def _backends(top: Table) -> tuple[BackendConfig, ...]:
         if _NAME.fullmatch(name) is None or len(name) > min(MAX_BACKEND, MAX_TENANT):
             all_of_them.wrong(name, "a name has letters, digits, '-', '_' and '.', and is not long")
         found.append(_backend(name, all_of_them.table(name)))
-    _check_prefixes(found, all_of_them)
+    _check_names(found, all_of_them)
+    _check_addresses(found, all_of_them)
     return tuple(found)
 
 
@@ -205,18 +206,18 @@ def _backend(name: str, table: Table) -> BackendConfig:
     elif not isinstance(prefix, str):
         table.wrong("prefix", "write a text, which may be empty")
         prefix = ""
-    timeouts = _timeouts(table.table("timeouts"))
+    default = BackendConfig(name, "", Naming(), Naming())
     found = BackendConfig(
         name=name,
         url=table.text("url"),
         tools=_naming(table, "tools", prefix),
         prompts=_naming(table, "prompts", prefix),
         addresses=table.texts("addresses"),
-        timeouts=timeouts,
-        concurrency=table.count("concurrency", 100),
-        queue=table.count("queue", 1_000),
-        streams=table.count("streams", 1_000),
-        response_body=table.count("response_body", 16 * _MEBIBYTE),
+        timeouts=_timeouts(table.table("timeouts")),
+        concurrency=table.count("concurrency", default.concurrency),
+        queue=table.count("queue", default.queue),
+        streams=table.count("streams", default.streams),
+        response_body=table.count("response_body", default.response_body),
         proxy=table.maybe("proxy"),
         identity=identity(table.table("identity")),
         breaker=config_bounds.breaker(table.table("breaker")),
@@ -255,7 +256,7 @@ def _naming(table: Table, key: str, prefix: str) -> Naming:
     return Naming(mapped=cast("dict[str, str]", given))
 
 
-def _check_prefixes(found: list[BackendConfig], table: Table) -> None:
+def _check_names(found: list[BackendConfig], table: Table) -> None:
     """That what the file itself says leaves no name to two backends."""
     for kind in ("tools", "prompts"):
         seen: dict[str, str] = {}
@@ -266,6 +267,10 @@ def _check_prefixes(found: list[BackendConfig], table: Table) -> None:
             for claim in claims:
                 if (other := seen.setdefault(claim, backend.name)) != backend.name:
                     table.wrong(f"{backend.name}.{kind}", f"{claim} is that of {other} already")
+
+
+def _check_addresses(found: list[BackendConfig], table: Table) -> None:
+    """The same of the beginnings of addresses."""
     addresses: dict[str, str] = {}
     for backend in found:
         for address in backend.addresses:

@@ -1,4 +1,8 @@
-"""One table of a configuration file, whose values are taken out one by one, and what is wrong with them gathered."""
+"""Reading a configuration file table by table, with all that is wrong in it gathered and none of it raised.
+
+Each value is taken out of its table, so that what nobody took in the end is a key that nobody knows. A value that is
+wrong is noted with its place, and its default stands for it, so that the rest can be looked at.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ __all__ = ["Table"]
 
 
 class Table:
-    """One table of the file, whose values are taken out one by one; what is left nobody knows."""
+    """One table of the file. `place`: its name with a dot at the end; `errors`: where what is wrong is noted."""
 
     def __init__(self, values: Mapping[str, Any], place: str, errors: list[str]) -> None:
         self._values = dict(values)
@@ -20,12 +24,15 @@ class Table:
         self.errors = errors
 
     def wrong(self, key: str, why: str) -> None:
+        """Note what is wrong with a value."""
         self.errors.append(f"{self._place}{key}: {why}")
 
     def take(self, key: str) -> Any:
+        """A value as it is; None: it is not there."""
         return self._values.pop(key, None)
 
     def text(self, key: str, default: str | None = None) -> str:
+        """A text that is not empty. Without a default it has to be there."""
         value = self.take(key)
         if isinstance(value, str) and value.strip():
             return value
@@ -34,9 +41,11 @@ class Table:
         return default or ""
 
     def maybe(self, key: str) -> str | None:
+        """The same, if it is there."""
         return self.text(key) if key in self._values else None
 
     def count(self, key: str, default: int) -> int:
+        """A whole number, at least 1."""
         value = self.take(key)
         if value is None:
             return default
@@ -46,12 +55,14 @@ class Table:
         return value
 
     def flag(self, key: str) -> bool:
+        """True or false; false if it is not there."""
         value = self.take(key)
         if not isinstance(value, bool | None):
             self.wrong(key, "write true or false")
         return value is True
 
     def seconds(self, key: str, default: float) -> float:
+        """A duration, in seconds."""
         value = self.take(key)
         if value is None:
             return default
@@ -62,6 +73,7 @@ class Table:
             return default
 
     def part(self, key: str, default: float) -> float:
+        """A number above 0, and at most 1."""
         value = self.take(key)
         if value is None:
             return default
@@ -71,6 +83,7 @@ class Table:
         return default
 
     def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts."""
         value = self.take(key)
         if value is None:
             return ()
@@ -80,6 +93,7 @@ class Table:
         return ()
 
     def table(self, key: str) -> Table:
+        """The table of that name, empty if it is not there."""
         value = self.take(key)
         if value is not None and not isinstance(value, dict):
             self.wrong(key, "write a table")
@@ -87,7 +101,7 @@ class Table:
         return Table(cast("dict[str, Any]", value or {}), f"{self._place}{key}.", self.errors)
 
     def tables(self, key: str) -> list[Table]:
-        """Those of a list."""
+        """The tables of a list, of which there has to be one at least."""
         value = self.take(key)
         if isinstance(value, list) and value and all(isinstance(each, dict) for each in cast("list[Any]", value)):
             given = cast("list[dict[str, Any]]", value)
@@ -96,6 +110,7 @@ class Table:
         return []
 
     def has(self, key: str) -> bool:
+        """Whether the value is there, and nobody has taken it yet."""
         return key in self._values
 
     def rest(self) -> dict[str, Any]:

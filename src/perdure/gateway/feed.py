@@ -12,6 +12,7 @@ and so is what says the same.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -21,19 +22,19 @@ from typing import Any, Final, cast
 
 import anyio
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
-from mcp_types.version import LATEST_MODERN_VERSION
 
 from perdure.domain.model import JSONObject
 from perdure.domain.routing import Route
 
+from . import changes, own
 from .backends import Asker, Backend
+from .changes import Change
 from .faults import BackendBroken, BackendTimeout, Fault
 from .rawjson import encode
 from .routing import Routing
-from .shelf import PROMPTS, RESOURCES, TEMPLATES, TOOLS
 from .snapshots import status_of
 
-__all__ = ["ACKNOWLEDGED", "KINDS_OF", "LISTEN", "TASKS", "Feed", "Said"]
+__all__ = ["ACKNOWLEDGED", "LISTEN", "TASKS", "Feed", "Said"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,27 +45,17 @@ TASKS: Final = "notifications/tasks"
 _ACK_WITHIN: Final = 10.0
 """Seconds that a backend has to acknowledge."""
 _GET_WITHIN: Final = 30.0
+"""Seconds that a poll may take: nobody waits for it but this feed."""
 _FIRST: Final = 1.0
 _LONGEST: Final = 30.0
 """Seconds between two tries to listen."""
 _STEADY: Final = 10.0
 """Seconds of a stream after which the next pause is a short one again."""
 _POLL: Final = 1.0
+"""Seconds between two polls of a task whose backend does not say how many."""
 _OFTENEST: Final = 0.1
 _SELDOM: Final = 60.0
-_FLAGS: Final[Mapping[str, str]] = {
-    "toolsListChanged": "notifications/tools/list_changed",
-    "promptsListChanged": "notifications/prompts/list_changed",
-    "resourcesListChanged": "notifications/resources/list_changed",
-}
-KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "notifications/tools/list_changed": (TOOLS,),
-    "notifications/prompts/list_changed": (PROMPTS,),
-    "notifications/resources/list_changed": (RESOURCES, TEMPLATES),
-}
-"""The lists that are others once a backend has said this."""
-_UPDATED: Final = "notifications/resources/updated"
-_URIS: Final = "resourceSubscriptions"
+"""Seconds between two polls at least and at most, whatever a backend says."""
 _NEVER: Final = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY})
 """What a backend answers that has no such streams."""
 
@@ -99,7 +90,7 @@ class Feed:
     tasks: Mapping[str, Route]
     core: JSONObject
     say: Said
-    changed: Callable[[str], None]
+    changed: Callable[[Change], None]
     acknowledged: anyio.Event = field(default_factory=anyio.Event)
     released: anyio.Event = field(default_factory=anyio.Event)
     honored: JSONObject = field(default_factory=dict[str, Any])
@@ -140,7 +131,7 @@ class Feed:
             self._gap = True
             lasted = anyio.current_time() - began
             self._pause = _FIRST if lasted > _STEADY else self._pause
-            pause = self._pause * random.uniform(0.5, 1) if self._can_listen else float("inf")  # noqa: S311 - no secret
+            pause = self._pause * random.uniform(0.5, 1) if self._can_listen else math.inf  # noqa: S311 - no secret
             self._pause = min(_LONGEST, self._pause * 2)
             await self._poll_for(pause)
 
@@ -157,12 +148,10 @@ class Feed:
         asked: JSONObject = dict(self.core)
         if self._open:
             asked["taskIds"] = [*self._open]
-        params: JSONObject = {"notifications": asked, "_meta": self.meta}
-        message: JSONObject = {"jsonrpc": "2.0", "id": "gateway-listen", "method": LISTEN, "params": params}
-        headers = {"mcp-protocol-version": LATEST_MODERN_VERSION, "mcp-method": LISTEN}
+        message, headers = own.request(LISTEN, {"notifications": asked, "_meta": self.meta})
         with anyio.CancelScope(deadline=anyio.current_time() + _ACK_WITHIN) as scope:
             headers |= await self.backend.passing.headers(self.asker.owner, self.asker.token)
-            stream = self.backend.upstream.stream(message, headers, deadline=float("inf"), lane=self.asker.owner)
+            stream = self.backend.upstream.stream(message, headers, deadline=math.inf, lane=self.asker.owner)
             async with stream as exchange:
                 if not exchange.is_stream:
                     self._judge(cast("JSONObject", await exchange.body()))
@@ -171,7 +160,7 @@ class Feed:
                     first: JSONObject = await anext(events, cast("JSONObject", {}))
                     if not await self._acknowledge(first):
                         return
-                    scope.deadline = float("inf")
+                    scope.deadline = math.inf
                     await self._begin()
                     await self._say_that_all_changed()
                     async for each in events:
@@ -204,7 +193,7 @@ class Feed:
             await self._look(theirs)
         self._can_listen = not any(theirs in self._open for theirs in left_out)
         if not self.acknowledged.is_set():
-            self.core = self.honored = _kept(self.core, honored)
+            self.core = self.honored = changes.honored(self.core, honored)
             self.acknowledged.set()
         return self._can_listen and not self.is_over
 
@@ -219,10 +208,11 @@ class Feed:
             theirs = params.get("taskId")
             if isinstance(theirs, str):
                 await self._snapshot(theirs, params)
-        elif method in _FLAGS.values():
-            await self._list_changed(cast("str", method))
-        elif method == _UPDATED and params.get("uri") in cast("list[Any]", self.core.get(_URIS) or []):
+        elif method == changes.UPDATED and params.get("uri") in changes.uris(self.core):
             await self.say(message, None)
+        for change in changes.FLAGS.values():
+            if method == change.method:
+                await self._list_changed(change)
 
     def _params(self, message: JSONObject) -> JSONObject:
         params = message.get("params") or {}
@@ -230,20 +220,19 @@ class Feed:
             raise BackendBroken(self.backend.name, "a notification's parameters are no object")
         return params
 
-    async def _list_changed(self, method: str) -> None:
-        self.changed(method)
-        if any(self.core.get(flag) is True for flag, name in _FLAGS.items() if name == method):
-            await self.say({"jsonrpc": "2.0", "method": method, "params": {}}, None)
+    async def _list_changed(self, change: Change) -> None:
+        self.changed(change)
+        if self.core.get(change.flag) is True:
+            await self.say({"jsonrpc": "2.0", "method": change.method, "params": {}}, None)
 
     async def _say_that_all_changed(self) -> None:
         if not self._gap:
             return
         self._gap = False
-        for flag, method in _FLAGS.items():
-            if self.core.get(flag) is True:
-                await self._list_changed(method)
-        for uri in cast("list[Any]", self.core.get(_URIS) or []):
-            await self.say({"jsonrpc": "2.0", "method": _UPDATED, "params": {"uri": uri}}, None)
+        for change in changes.flagged(self.core):
+            await self._list_changed(change)
+        for uri in changes.uris(self.core):
+            await self.say({"jsonrpc": "2.0", "method": changes.UPDATED, "params": {"uri": uri}}, None)
 
     # Snapshots -------------------------------------------------------------------------------------------------------
 
@@ -277,7 +266,8 @@ class Feed:
                 await anyio.sleep_until(task.due)
                 task.due = anyio.current_time() + task.every
                 await self._poll(theirs, task)
-            await anyio.sleep_forever() if self.core else None
+            if self.core:
+                await anyio.sleep_forever()
 
     async def _poll(self, theirs: str, task: _Task) -> None:
         try:
@@ -309,14 +299,6 @@ class Feed:
         if snapshot.get("taskId") != theirs:
             raise BackendBroken(self.backend.name, "it answered with another task")
         return {name: value for name, value in snapshot.items() if name not in ("resultType", "_meta")}
-
-
-def _kept(asked: JSONObject, honored: JSONObject) -> JSONObject:
-    """What of the core's kinds was asked for, as far as it was honored."""
-    kept: JSONObject = {flag: True for flag in _FLAGS if asked.get(flag) is True and honored.get(flag) is True}
-    theirs = honored.get(_URIS)
-    uris = [uri for uri in cast("list[Any]", asked.get(_URIS) or []) if isinstance(theirs, list) and uri in theirs]
-    return {**kept, _URIS: uris} if uris else kept
 
 
 def _instant(value: object) -> datetime | None:

@@ -26,6 +26,7 @@ from .answers import Answer, failure, passed, refused_handle
 from .backends import Asker, Backend
 from .envelope import Request
 from .faults import BackendTimeout, Fault
+from .feed import TASKS
 from .inflight import Pending
 from .relay import Outlet
 from .retrying import Safe, is_keyed_call
@@ -37,7 +38,7 @@ __all__ = ["Forwarded", "Forwarding"]
 logger = logging.getLogger(__name__)
 
 _CANCEL_WITHIN: Final = 30.0
-_TASKS: Final = "notifications/tasks"
+"""Seconds: nobody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Forwarding:
                     if "method" not in each:
                         await outlet.answer(await self._answer(it, asker, each, 200))
                         return
-                    if each["method"] != _TASKS and "id" not in each:
+                    if each["method"] != TASKS and "id" not in each:
                         await outlet.event(each)
 
     async def _told(self, it: Forwarded, asker: Asker, deadline: float) -> Mapping[str, str]:

@@ -14,24 +14,21 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Final
 
 import anyio
-from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
-from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 
-from perdure.domain.model import JSONObject
 from perdure.domain.names import DISCOVER
 
+from . import own
 from .breaker import Position
 from .faults import Fault
 from .upstream import Upstream
 
-__all__ = ["Health", "HealthBounds", "discovery"]
+__all__ = ["Health", "HealthBounds"]
 
-_VERSION: Final = "2026-07-28"
 _SPREAD: Final = 0.2
+"""Of the time between two probes, by which chance moves each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class Health:
     Args:
         upstream: the backend.
         bounds: see there.
-        headers: that go with a probe; asked for each time, since a signed one does not last.
+        client_info: who the probes come from, as the protocol has it.
         chance: from 0 to 1. Several gateways that were started together do not probe together.
         sleep: for so many seconds.
     """
@@ -65,13 +62,13 @@ class Health:
         upstream: Upstream,
         bounds: HealthBounds | None = None,
         *,
-        headers: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
+        client_info: Mapping[str, str] | None = None,
         chance: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._upstream = upstream
         self._bounds = bounds or HealthBounds()
-        self._headers = headers
+        self._client_info = client_info or {"name": "perdure-gateway", "version": "1"}
         self._chance = chance
         self._sleep = sleep
         self._failures = 0
@@ -87,9 +84,9 @@ class Health:
     async def probe(self) -> bool:
         """Look once. Whether it is well."""
         try:
-            headers: Mapping[str, str] = {} if self._headers is None else await self._headers()
+            message, headers = own.request(DISCOVER, {"_meta": own.meta(self._client_info)})
             deadline = anyio.current_time() + self._bounds.within
-            await self._upstream.probe(*discovery(headers), deadline=deadline)
+            await self._upstream.probe(message, headers, deadline=deadline)
         except Fault as fault:
             self._note(fault)
         else:
@@ -108,14 +105,3 @@ class Health:
         self._failures = 0
         if breaker.position is Position.HALF_OPEN:
             breaker.close()
-
-
-def discovery(headers: Mapping[str, str]) -> tuple[JSONObject, dict[str, str]]:
-    """A `server/discover` of the gateway's own, and the headers that go with it; `headers` come on top."""
-    meta: JSONObject = {
-        PROTOCOL_VERSION_META_KEY: _VERSION,
-        CLIENT_INFO_META_KEY: {"name": "perdure-gateway", "version": version("perdure")},
-        CLIENT_CAPABILITIES_META_KEY: {},
-    }
-    message: JSONObject = {"jsonrpc": "2.0", "id": "probe", "method": DISCOVER, "params": {"_meta": meta}}
-    return message, {MCP_PROTOCOL_VERSION_HEADER: _VERSION, MCP_METHOD_HEADER: DISCOVER, **headers}

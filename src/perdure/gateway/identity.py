@@ -2,12 +2,12 @@
 
 from .passing import Anonymous, ForwardToken, Passing
 from .signing import HEADER, Key, SignedHeader, signed_identity
-from .token_exchange import Exchange, TokenExchange
+from .token_exchange import ExchangeTerms, TokenExchange
 
 __all__ = [
     "HEADER",
     "Anonymous",
-    "Exchange",
+    "ExchangeTerms",
     "ForwardToken",
     "Key",
     "Passing",

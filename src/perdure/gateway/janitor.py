@@ -31,11 +31,12 @@ from perdure.store.routes import Routes
 
 from .snapshots import status_of
 
-__all__ = ["Answer", "Ask", "Heard", "Janitor", "Nothing", "heard", "settled"]
+__all__ = ["Ask", "Heard", "Janitor", "Nothing", "Standing", "heard", "settled"]
 
 logger = logging.getLogger(__name__)
 
 _BATCH: Final = 200
+"""Routes that are asked about, or deleted, in one sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,14 @@ class Nothing(Enum):
     """The backend can't be asked about any task."""
 
 
-Answer = Heard | Nothing
-Ask = Callable[[Route], Awaitable[Answer]]
+Standing = Heard | Nothing
+Ask = Callable[[Route], Awaitable[Standing]]
 """Asks the backend of a route how the task stands, for the route's owner. Takes a bounded time, and raises nothing.
 
 Where a backend hears of owners by their own tokens only, that is `UNCLEAR` for each task: the owner is not here."""
 
 
-def heard(response: Mapping[str, JSON], route: Route) -> Answer:
+def heard(response: Mapping[str, JSON], route: Route) -> Standing:
     """What a backend's whole response to `tasks/get` says of the task that a route leads to."""
     error, result = response.get("error"), response.get("result")
     if isinstance(error, dict):
@@ -78,7 +79,7 @@ def heard(response: Mapping[str, JSON], route: Route) -> Answer:
     return Heard(ttl_ms, status.terminal)
 
 
-def settled(route: Route, answer: Answer, give_up_ms: int | None, now: int) -> Heard | None:
+def settled(route: Route, answer: Standing, give_up_ms: int | None, now: int) -> Heard | None:
     """What to note of a route after an answer; None: nothing, and it is asked about again later.
 
     `give_up_ms`: for how long past its ttl a task is believed in whose backend can't be asked; None: for ever. One

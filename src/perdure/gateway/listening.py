@@ -29,12 +29,13 @@ from perdure.domain.model import JSONObject, Owner
 from perdure.domain.routing import Route
 from perdure.wire.identity import is_one_of_many
 
-from . import envelope, rewriting
+from . import changes, envelope, rewriting
 from .answers import UNAVAILABLE, success
 from .backends import Asker, Backend
 from .catalog import Catalog
+from .changes import Change
 from .envelope import Request
-from .feed import ACKNOWLEDGED, KINDS_OF, LISTEN, Feed
+from .feed import ACKNOWLEDGED, LISTEN, Feed
 from .inflight import Pending
 from .relay import Outlet, Stalled
 from .routing import Routing
@@ -46,9 +47,7 @@ logger = logging.getLogger(__name__)
 _BEGIN_WITHIN: Final = 5.0
 """Seconds that the acknowledgement waits for the backends."""
 _RETRY_MS: Final = 5_000
-_FLAGS: Final = {"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"}
-"""What may be asked for of the core's kinds, and the capability of a backend that may have it."""
-_URIS: Final = "resourceSubscriptions"
+"""Milliseconds after which to come back, if there are too many streams."""
 
 
 class Listening:
@@ -60,9 +59,9 @@ class Listening:
         backends: dict[str, Backend],
         catalog: Catalog,
         *,
-        most: int = 1_000,
-        of_owner: int = 100,
-        tasks: int = 1_000,
+        most: int,
+        of_owner: int,
+        tasks: int,
     ) -> None:
         self._routing = routing
         self._backends = backends
@@ -109,10 +108,8 @@ class Listening:
 
     @contextmanager
     def _admitted(self, asker: Asker) -> Generator[anyio.CancelScope]:
-        counted = is_one_of_many(asker.owner)
-        if self._ended or len(self._open) >= self._most or (counted and self._owners[asker.owner] >= self._of_owner):
-            data = {"gateway": True, "retryAfterMs": _RETRY_MS}
-            raise MCPError(UNAVAILABLE, "Too many subscriptions are open (subscriptions)", data)
+        if (why := self._why_not(asker.owner)) is not None:
+            raise MCPError(UNAVAILABLE, why, {"gateway": True, "retryAfterMs": _RETRY_MS})
         scope = anyio.CancelScope(deadline=anyio.current_time() + _life(asker.token))
         self._open.add(scope)
         self._owners[asker.owner] += 1
@@ -123,6 +120,16 @@ class Listening:
             self._owners[asker.owner] -= 1
             if not self._owners[asker.owner]:
                 del self._owners[asker.owner]
+
+    def _why_not(self, owner: Owner) -> str | None:
+        if self._ended:
+            return "The gateway is shutting down"
+        if len(self._open) >= self._most:
+            return f"Too many subscriptions are open already: {self._most} is the limit for all (subscriptions)"
+        if is_one_of_many(owner) and self._owners[owner] >= self._of_owner:
+            bound = f"{self._of_owner} is the limit (subscriptions_per_owner)"
+            return f"Too many subscriptions of this owner are open already: {bound}"
+        return None
 
     async def _feeds(self, stream: _Stream, routes: Mapping[str, Route], core: JSONObject) -> list[Feed]:
         tasks: dict[str, dict[str, Route]] = {}
@@ -135,8 +142,8 @@ class Listening:
         ]
 
     def _feed(self, name: str, stream: _Stream, tasks: dict[str, Route], core: JSONObject) -> Feed:
-        def changed(method: str) -> None:
-            self._catalog.forget(name, KINDS_OF[method])
+        def changed(change: Change) -> None:
+            self._catalog.forget(name, change.lists)
 
         backend = self._backends[name]
         return Feed(backend, stream.asker, stream.request.meta, self._routing, tasks, core, stream.say, changed)
@@ -154,14 +161,13 @@ class Listening:
             for name in self._backends:
                 group.start_soon(look, name)
         for name in self._backends:
-            capabilities = capable[name]
-            for flag, capability in _FLAGS.items():
-                if core.get(flag) is True and capability in capabilities:
-                    asked.setdefault(name, {})[flag] = True
-        for uri in cast("list[str]", core.get(_URIS) or []):
+            for change in changes.flagged(core):
+                if change.capability in capable[name]:
+                    asked.setdefault(name, {})[change.flag] = True
+        for uri in changes.uris(core):
             backend = await self._catalog.resource(uri, asker)
             if backend is not None:
-                cast("list[Any]", asked.setdefault(backend.name, {}).setdefault(_URIS, [])).append(uri)
+                cast("list[Any]", asked.setdefault(backend.name, {}).setdefault(changes.URIS, [])).append(uri)
         return asked
 
 
@@ -224,10 +230,9 @@ class _Stream:
 def _together(core: JSONObject, feeds: list[Feed]) -> JSONObject:
     """What of the core's kinds anybody takes part in. Without an answer yet, what was asked."""
     of_each = [feed.honored if feed.acknowledged.is_set() else feed.core for feed in feeds]
-    honored: JSONObject = {flag: True for flag in _FLAGS if any(each.get(flag) is True for each in of_each)}
-    served = {uri for each in of_each for uri in cast("list[str]", each.get(_URIS) or [])}
-    uris = [uri for uri in cast("list[str]", core.get(_URIS) or []) if uri in served]
-    return {**honored, _URIS: cast("Any", uris)} if uris else honored
+    flags = {change.flag: True for each in of_each for change in changes.flagged(each)}
+    served: list[Any] = [uri for each in of_each for uri in changes.uris(each)]
+    return changes.honored(core, {**flags, changes.URIS: served})
 
 
 def _asked(request: Request) -> tuple[list[str] | None, JSONObject]:
@@ -244,10 +249,9 @@ def _asked(request: Request) -> tuple[list[str] | None, JSONObject]:
         raise MCPError(INVALID_PARAMS, "taskIds belongs into notifications, and not beside it")
     envelope.validate(request)
     asked = cast("JSONObject", notifications)
-    core: JSONObject = {kind: value for kind, value in asked.items() if (kind in _FLAGS and value is True)}
-    uris = asked.get(_URIS)
-    if isinstance(uris, list) and uris:
-        core[_URIS] = [*dict.fromkeys(cast("list[str]", uris))]
+    core: JSONObject = {change.flag: True for change in changes.flagged(asked)}
+    if uris := changes.uris(asked):
+        core[changes.URIS] = [*dict.fromkeys(uris)]
     if not names_tasks:
         return None, core
     task_ids: Any = asked["taskIds"]

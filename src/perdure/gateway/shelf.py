@@ -26,9 +26,11 @@ TEMPLATES: Final = "resources/templates/list"
 
 _PAGES: Final = 1_000
 _ENTRIES: Final = 100_000
+"""Of one list, at most: a backend may make up pages without end."""
 _OWNERS: Final = 1_000
 """Owners whose private lists are kept."""
 _LONGEST: Final = 86_400_000
+"""Milliseconds that a list is fresh for at most."""
 
 
 @dataclass(frozen=True, slots=True)

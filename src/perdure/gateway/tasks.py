@@ -24,13 +24,13 @@ from .inflight import Pending
 from .janitor import Nothing
 from .routing import Routing
 
-__all__ = ["METHODS", "Tasks"]
+__all__ = ["METHODS", "TaskRequests"]
 
 UPDATE: Final = "tasks/update"
 METHODS: Final = frozenset({GET, UPDATE, "tasks/cancel"})
 
 
-class Tasks:
+class TaskRequests:
     """The three methods, over the routes to the tasks of all backends."""
 
     def __init__(self, routing: Routing, backends: dict[str, Backend]) -> None:

@@ -32,7 +32,7 @@ from perdure.wire.refusals import Seldom
 from .faults import Fault, IdentityRefused, IdentityUnavailable
 from .rawjson import NotJSON, decode
 
-__all__ = ["Exchange", "TokenExchange"]
+__all__ = ["ExchangeTerms", "TokenExchange"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +45,12 @@ _CLIENTS_FAULT: Final = frozenset(
 """Errors that are about the token that was to be exchanged; by all others the gateway is not set up as it should be."""
 
 _BODY: Final = 64 * 1024
+"""Bytes of an answer."""
 _PATIENCE: Final = 10.0
+"""Seconds for one exchange."""
 _POOL: Final = 20
 _KEPT: Final = 10_000
+"""Tokens, and refusals, that are kept."""
 _UNSAID: Final = 60.0
 """Seconds that a token is kept whose answer does not say how long it lasts."""
 _MARGIN: Final = 30.0
@@ -57,7 +60,7 @@ _REFUSED: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExchangeTerms:
     """How tokens for one backend are got.
 
     Args:
@@ -102,7 +105,7 @@ class TokenExchange:
         ConfigurationError: the endpoint is none that a secret can be sent to, or nothing says who tokens are for.
     """
 
-    def __init__(self, backend: str, exchange: Exchange, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, backend: str, exchange: ExchangeTerms, *, now: Callable[[], float] = time.time) -> None:
         self._backend = backend
         self._now = now
         self._url = _checked(backend, exchange)
@@ -233,7 +236,7 @@ def _outcome(token: str | None, fault: Fault | None) -> str:
     return token or ""
 
 
-def _credentials(exchange: Exchange) -> dict[str, str]:
+def _credentials(exchange: ExchangeTerms) -> dict[str, str]:
     # Both are form-encoded before they are joined (RFC 6749, 2.3.1).
     pair = f"{quote(exchange.client_id, safe='')}:{quote(exchange.client_secret, safe='')}"
     return {
@@ -244,7 +247,7 @@ def _credentials(exchange: Exchange) -> dict[str, str]:
     }
 
 
-def _parameters(exchange: Exchange) -> dict[str, str]:
+def _parameters(exchange: ExchangeTerms) -> dict[str, str]:
     wanted: dict[str, Any] = {"audience": exchange.audience, "resource": exchange.resource, "scope": exchange.scope}
     return {
         "grant_type": _GRANT,
@@ -254,7 +257,7 @@ def _parameters(exchange: Exchange) -> dict[str, str]:
     }
 
 
-def _checked(backend: str, exchange: Exchange) -> httpx2.URL:
+def _checked(backend: str, exchange: ExchangeTerms) -> httpx2.URL:
     if exchange.audience is None and exchange.resource is None:
         raise ConfigurationError(f"The token exchange for the backend {backend} needs an audience or a resource")
     try:

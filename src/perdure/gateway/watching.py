@@ -16,7 +16,8 @@ from perdure.wire.identity import ANONYMOUS
 
 from .backends import Asker, Backend
 from .catalog import Catalog
-from .feed import KINDS_OF, Feed
+from .changes import FLAGS, Change
+from .feed import Feed
 from .routing import Routing
 
 __all__ = ["listenable", "watch"]
@@ -24,11 +25,7 @@ __all__ = ["listenable", "watch"]
 logger = logging.getLogger(__name__)
 
 _AGAIN: Final = 60.0
-_FLAGS: Final = {
-    "toolsListChanged": "tools",
-    "promptsListChanged": "prompts",
-    "resourcesListChanged": "resources",
-}
+"""Seconds after which a backend that says nothing of changes is asked once more whether it does."""
 
 
 async def watch(backend: Backend, catalog: Catalog, routing: Routing) -> None:
@@ -38,8 +35,8 @@ async def watch(backend: Backend, catalog: Catalog, routing: Routing) -> None:
     async def say(message: JSONObject, route: Route | None) -> None:
         pass
 
-    def changed(method: str) -> None:
-        catalog.forget(backend.name, KINDS_OF[method])
+    def changed(change: Change) -> None:
+        catalog.forget(backend.name, change.lists)
 
     while True:
         said = await catalog.discovered(backend.name, asker)
@@ -60,8 +57,8 @@ def listenable(discovered: JSONObject | None) -> JSONObject:
     if not isinstance(capabilities, dict):
         return {}
     asked: JSONObject = {}
-    for flag, name in _FLAGS.items():
-        capability = capabilities.get(name)
+    for flag, change in FLAGS.items():
+        capability = capabilities.get(change.capability)
         if isinstance(capability, dict) and capability.get("listChanged") is True:
             asked[flag] = True
     return asked

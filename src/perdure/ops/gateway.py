@@ -163,7 +163,7 @@ def _backend(config: BackendConfig, client_info: dict[str, str]) -> Backend:
         config.name,
         upstream,
         passing_of(config, client_info["name"]),
-        Health(upstream, config.health),
+        Health(upstream, config.health, client_info=client_info),
         config.tools,
         config.prompts,
         config.addresses,

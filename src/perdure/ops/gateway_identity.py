@@ -8,7 +8,7 @@ from pathlib import Path
 from perdure.domain.errors import ConfigurationError
 from perdure.gateway.config import BackendConfig
 from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, KeyConfig, SecretPlace, SignedConfig
-from perdure.gateway.identity import Anonymous, Exchange, ForwardToken, Key, Passing, SignedHeader, TokenExchange
+from perdure.gateway.identity import Anonymous, ExchangeTerms, ForwardToken, Key, Passing, SignedHeader, TokenExchange
 
 __all__ = ["passing_of"]
 
@@ -25,7 +25,7 @@ def passing_of(config: BackendConfig, gateway: str) -> Passing:
             return SignedHeader(signed.audience, issuer=signed.issuer or gateway, keys=keys)
         case ExchangeConfig() as exchange:
             secret = _secret(config.name, exchange.client_secret).decode()
-            how = Exchange(
+            how = ExchangeTerms(
                 exchange.endpoint, exchange.client_id, secret, exchange.audience, exchange.resource, exchange.scope
             )
             return TokenExchange(config.name, how)

@@ -20,14 +20,14 @@ from .forwarding import Forwarded, Forwarding
 from .inflight import Pending
 from .relay import Outlet
 
-__all__ = ["FORWARDED", "Naming"]
+__all__ = ["FORWARDED", "Finding"]
 
 FORWARDED: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 
 Find = Callable[[Request, Asker], Awaitable[Forwarded]]
 
 
-class Naming:
+class Finding:
     """Finds the backend of such a request, and has it forwarded."""
 
     def __init__(self, catalog: Catalog, forwarding: Forwarding) -> None:
