@@ -14,7 +14,6 @@ import base64
 import binascii
 import hashlib
 import logging
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -31,14 +30,14 @@ from . import merging
 from .backends import Asker, Backend
 from .faults import Fault
 from .shelf import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Listed, Shelf
+from .templates import fits
 
-__all__ = ["Catalog", "fits"]
+__all__ = ["Catalog"]
 
 logger = logging.getLogger(__name__)
 
 _LONGEST: Final = 3_600_000
 """Milliseconds that `server/discover` is fresh for at most."""
-_BRACES: Final = re.compile(r"\{[^{}]*\}")
 _NONE: Final = Listed((), 0, private=False)
 
 
@@ -297,23 +296,3 @@ def _start(cursor: str, digest: str) -> int:
     except (binascii.Error, ValueError):
         pass
     raise MCPError(INVALID_PARAMS, "Invalid cursor")
-
-
-def fits(uri: str, template: str) -> bool:
-    """Whether an address may have come of a template (RFC 6570), roughly: what is in braces may be anything.
-
-    Not by an expression, which a template with many braces would make slow.
-    """
-    first, *parts = _BRACES.split(template)
-    if not parts:
-        return uri == first
-    *between, last = parts
-    if not uri.startswith(first) or not uri.endswith(last):
-        return False
-    at, end = len(first), len(uri) - len(last)
-    for part in between:
-        at = uri.find(part, at, end)
-        if at < 0:
-            return False
-        at += len(part)
-    return at <= end
