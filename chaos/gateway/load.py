@@ -20,11 +20,12 @@ __all__ = ["Load", "Pace"]
 JSON = Any
 
 _TOOLS: Final = {"ours_work": 4, "ours_ask": 3, "fast_work": 3, "plain_work": 2}
-_CANCELLED: Final = 0.1
-"""How many of the tasks are cancelled by `tasks/cancel`."""
+_CANCELS: Final = 0.015
+"""How many of the looks at a task are a `tasks/cancel`."""
 _BACK: Final = 0.35
 """How many of the calls are taken back."""
 _MOST: Final = 400
+"""Calls in all, for each call a second: so the clients end by themselves, whatever becomes of the faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Pace:
 
 
 class Load:
-    """The clients. `labels`: which tasks were cancelled by `tasks/cancel`, by their ids."""
+    """The clients. `cancelled`: the tasks for which `tasks/cancel` was sent, by their ids."""
 
     def __init__(self, client: Client, gateways: Sequence[Seat], rng: random.Random, pace: Pace) -> None:
         self._client = client
@@ -106,7 +107,7 @@ class Load:
             await self._pry(task)
         elif not self._calm and dice < 0.3:
             await self._get(task, self._rng.choice((Why.HUNG_UP, Why.TAKEN_BACK)))
-        elif not self._calm and dice < 0.35 and self._rng.random() < _CANCELLED * 3:
+        elif not self._calm and dice < 0.3 + _CANCELS:
             self.cancelled.add(task.id)
             await self._client.ask(task.owner, self._any(), "tasks/cancel", task.id, Why.OWN)
         else:

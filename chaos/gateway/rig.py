@@ -34,14 +34,18 @@ from .told import Asked, Why
 __all__ = ["Settings", "run"]
 
 _LEASE: Final = 2.0
+"""Seconds, as `ours` has it."""
 _SETTLED_WITHIN: Final = 45.0
 """Seconds for what is unfinished when the storm ends."""
 _RESTED_WITHIN: Final = 30.0
 """Seconds after which every gateway has to let everything through again: the longest pause of a breaker."""
 _LATE: Final = 1.3
 _LONGEST: Final = 20.0
+"""By how much the faults may take longer than planned: so many times as long, and so many seconds more."""
 _SAY_EVERY: Final = 15.0
+"""Seconds between two lines on how it goes."""
 _SHOWN: Final = 40
+"""Violations that are printed; the evidence has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +73,7 @@ def run(settings: Settings) -> int:
     """A whole storm; the exit status."""
     with (
         tempfile.TemporaryDirectory(prefix="chaos-", dir=settings.folder) as name,
-        built(Path(name)) as (
-            store,
-            redis,
-            python,
-        ),
+        built(Path(name)) as (store, redis, python),
     ):
         scratch = Path(name)
 
@@ -89,7 +89,7 @@ def run(settings: Settings) -> int:
 
 
 async def _storm(settings: Settings, house: House, client: Client) -> _Storm:
-    fleet, began = house.fleet, time.monotonic()
+    fleet = house.fleet
     await fleet.all_up()
     _say(f"{len(fleet.seats)} processes are up, the store on {house.kind}")
     began = time.monotonic()

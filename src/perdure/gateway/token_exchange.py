@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ipaddress
 import logging
 import math
 import time
@@ -26,6 +25,7 @@ import httpx2
 from mcp.server.auth.provider import AccessToken
 
 from perdure.domain.errors import ConfigurationError
+from perdure.domain.hosts import is_this_machine
 from perdure.domain.model import JSONObject, Owner
 from perdure.wire.refusals import Seldom
 
@@ -263,14 +263,7 @@ def _checked(backend: str, exchange: ExchangeTerms) -> httpx2.URL:
     try:
         url = httpx2.URL(exchange.endpoint)
     except httpx2.InvalidURL:
-        url = None
-    if url is None or not url.host or not (url.scheme == "https" or (url.scheme == "http" and _is_here(url.host))):
-        raise ConfigurationError(f"The token endpoint for the backend {backend} has to be an https:// URL")
-    return url
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        url = httpx2.URL("")
+    if url.host and (url.scheme == "https" or (url.scheme == "http" and is_this_machine(url.host))):
+        return url
+    raise ConfigurationError(f"The token endpoint for the backend {backend} has to be an https:// URL")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sys
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 
-__all__ = ["refuse", "warn"]
+from perdure.domain.hosts import is_this_machine
+
+__all__ = ["refuse", "say_open", "warn"]
 
 
 def refuse(app: MCPServer[Any], host: str, *, allowed: bool, say: str) -> None:
@@ -17,7 +18,7 @@ def refuse(app: MCPServer[Any], host: str, *, allowed: bool, say: str) -> None:
     Raises:
         SystemExit: the host is not this machine only, `app` has no authentication, and nobody allowed it.
     """
-    if app.settings.auth is None and not (allowed or _is_loopback(host)):
+    if app.settings.auth is None and not (allowed or is_this_machine(host)):
         raise SystemExit(
             f"perdure: {app.name} has no authentication, so anybody who reaches {host} could call it: "
             f"configure auth=, listen on 127.0.0.1, or say {say}"
@@ -27,13 +28,9 @@ def refuse(app: MCPServer[Any], host: str, *, allowed: bool, say: str) -> None:
 def warn(app: MCPServer[Any], *, asks: bool = False) -> None:
     """Tell whoever starts `app` what protects its tasks without authentication. `asks`: as `Assembly` has it."""
     if app.settings.auth is None and not asks:
-        print("perdure: no authentication: whoever knows a task's id may read it", file=sys.stderr, flush=True)
+        say_open()
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def say_open() -> None:
+    """The line that says so."""
+    print("perdure: no authentication: whoever knows a task's id may read it", file=sys.stderr, flush=True)

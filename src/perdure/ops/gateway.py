@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import ipaddress
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -26,7 +25,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from perdure.domain.errors import ConfigurationError, PerdureError, StoreUnavailable
+from perdure.domain.errors import ConfigurationError, PerdureError
+from perdure.domain.hosts import is_this_machine
 from perdure.gateway.app import Gateway
 from perdure.gateway.backends import Asker, Backend
 from perdure.gateway.catalog import Catalog
@@ -37,7 +37,7 @@ from perdure.gateway.upstream import Bounds, Upstream
 from perdure.store.routes import Routes
 from perdure.wire.identity import ANONYMOUS
 
-from . import health, http, logs, options, ports, stores, verdicts
+from . import exposure, health, http, logs, options, ports, stores, verdicts
 from .discretion import Command
 from .gateway_identity import passing_of
 from .leaving import Leaving
@@ -46,8 +46,6 @@ __all__ = ["assemble", "gateway"]
 
 _LOOK_WITHIN = 15.0
 """Seconds that the backends have for what is compared at the start."""
-_PATIENCE = 2.0
-"""Seconds for the answer of the table of routes."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -77,29 +75,19 @@ def gateway(
     except PerdureError as error:
         raise SystemExit(f"perdure: {error}") from None
     sockets = ports.bind(host, port)
-    where = f"[{host}]" if ":" in host else host
-    print(
-        f"perdure: serving {read.name} on http://{where}:{sockets[0].getsockname()[1]}/mcp", file=sys.stderr, flush=True
-    )
     if read.auth is None:
-        print("perdure: no authentication: whoever knows a task's id may read it", file=sys.stderr, flush=True)
+        exposure.say_open()
+    http.announce(read.name, host, sockets)
     with Leaving() as leaving:
         http.listen(app, sockets, log_level="warning", log_config=None, told=proxy.end_subscriptions, last=leaving.last)
 
 
 def _check_exposure(config: GatewayConfig, host: str, *, allowed: bool) -> None:
-    if config.auth is None and not (allowed or _is_loopback(host)):
+    if config.auth is None and not (allowed or is_this_machine(host)):
         raise ConfigurationError(
             f"{config.name} has no authentication, so anybody who reaches {host} could use it: "
             "write [auth], listen on 127.0.0.1, or say --allow-anonymous"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _security(host: str) -> TransportSecuritySettings | None:
@@ -227,13 +215,7 @@ def _health(routes: Routes) -> Callable[[Request], Awaitable[Response]]:
     """Whether this gateway is of use: without its table it finds no task. Its backends have a health of their own."""
 
     async def answer(_: Request) -> Response:
-        with anyio.move_on_after(_PATIENCE):
-            try:
-                await routes.find_many(ANONYMOUS, ["none"])
-            except StoreUnavailable:
-                return PlainTextResponse("the route table does not answer\n", 503, {"Cache-Control": "no-store"})
-            return PlainTextResponse("ok\n", 200, {"Cache-Control": "no-store"})
-        return PlainTextResponse("the route table does not answer\n", 503, {"Cache-Control": "no-store"})
+        return await health.looked(lambda: routes.find_many(ANONYMOUS, ["none"]), "the table of routes")
 
     return answer
 

@@ -10,6 +10,8 @@ itself.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -18,11 +20,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from perdure.domain.errors import StoreUnavailable
-from perdure.store.base import Operators
 
 from .assembly import Assembly
 
-__all__ = ["PATH", "offer"]
+__all__ = ["PATH", "looked", "offer"]
 
 PATH: Final = "/health"
 _PATIENCE: Final = 2.0
@@ -33,21 +34,17 @@ def offer(app: MCPServer[Any], assembly: Assembly) -> None:
     """Have `app` answer at `PATH`, unless it has something else there: the first route wins."""
 
     async def health(_: Request) -> Response:
-        if await _answers(assembly.runtime.store):
-            return _said("ok", 200)
-        return _said("the task store does not answer", 503)
+        return await looked(lambda: assembly.runtime.store.backlog(1), "the task store")
 
     app.custom_route(PATH, methods=["GET"], name="perdure-health")(health)
 
 
-async def _answers(store: Operators) -> bool:
-    with anyio.move_on_after(_PATIENCE):
-        try:
-            await store.backlog(1)
-        except StoreUnavailable:
-            return False
-        return True
-    return False
+async def looked(ask: Callable[[], Awaitable[object]], what: str) -> Response:
+    """200 if `ask` comes back in time; else 503, which says that `what` does not answer."""
+    with anyio.move_on_after(_PATIENCE), suppress(StoreUnavailable):
+        await ask()
+        return _said("ok", 200)
+    return _said(f"{what} does not answer", 503)
 
 
 def _said(text: str, status: int) -> Response:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
@@ -25,7 +26,7 @@ from uvicorn.config import LOGGING_CONFIG
 from .leaving import DRAIN_SECONDS, STARTUP_FAILURE
 from .one_piece import OnePiece
 
-__all__ = ["HTTPServer", "listen"]
+__all__ = ["HTTPServer", "announce", "listen"]
 
 _LATE: Final = 0.05
 """Seconds between looks for connections that came in while the server was already shutting down."""
@@ -35,6 +36,12 @@ Serving = Coroutine[Any, Any, None]
 
 async def _awaited(serving: Serving) -> None:
     await serving
+
+
+def announce(name: str, host: str, sockets: list[socket.socket]) -> None:
+    """Say to whoever starts it where `name` is served from now on."""
+    where, port = f"[{host}]" if ":" in host else host, sockets[0].getsockname()[1]
+    print(f"perdure: serving {name} on http://{where}:{port}/mcp", file=sys.stderr, flush=True)
 
 
 def listen(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,10 +83,7 @@ def _serve_stdio(app: MCPServer[Any], assembly: Assembly | None) -> None:
 def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port: int) -> None:
     sockets = ports.bind(host, port)
     exposure.warn(app, asks=assembly is not None and assembly.asks)
-    where = f"[{host}]" if ":" in host else host
-    print(
-        f"perdure: serving {app.name} on http://{where}:{sockets[0].getsockname()[1]}/mcp", file=sys.stderr, flush=True
-    )
+    http.announce(app.name, host, sockets)
     told, bounds = _nothing, dict[str, Any]()
     if assembly is not None:
         assembly.warn_of_keys()

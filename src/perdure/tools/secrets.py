@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import ipaddress
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, PydanticUserError
 
 from perdure.domain.errors import ConfigurationError
+from perdure.domain.hosts import is_this_machine
 
 from .names import names_for
 
@@ -68,17 +68,10 @@ def check_url(url: str) -> None:
         host, named = parts.hostname, parts.username is not None
     except ValueError:
         parts, host, named = urlsplit(""), None, False
-    if not host or parts.scheme not in ("https", "http") or (parts.scheme == "http" and not _is_loopback(host)):
+    if not host or parts.scheme not in ("https", "http") or (parts.scheme == "http" and not is_this_machine(host)):
         raise ConfigurationError("The page of an elicit_url must be on https (http only on this machine)")
     if named:
         raise ConfigurationError("The page of an elicit_url must have no user name or password in its address")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_forms(fn: Callable[..., Any]) -> None:

@@ -15,7 +15,6 @@ import shlex
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, TextIO
 from urllib.parse import parse_qsl, urlsplit
@@ -27,6 +26,7 @@ from mcp.client.session import ElicitationFnT
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from perdure.client import HTTP, Journal, Tasks
+from perdure.domain.hosts import is_this_machine
 from perdure.ops import text
 from perdure.ops.discretion import is_secretive, without_secrets, without_values
 
@@ -142,7 +142,7 @@ class Access:
         if self.token is None:
             return {}
         parts = urlsplit(server.url)
-        if parts.scheme != "https" and not self.over_http and not _is_loopback(parts.hostname or ""):
+        if parts.scheme != "https" and not self.over_http and not is_this_machine(parts.hostname or ""):
             raise Unfit(
                 f"the token would go to {parts.hostname} over plain http, where others can read it: "
                 f"use https, say --token-over-http, or unset {TOKEN}"
@@ -184,15 +184,6 @@ def _token(said: str, where: str) -> str | None:
     return token or None
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def parse_url(url: str) -> HttpEndpoint:
     """The server at a URL that somebody types.
 
@@ -215,7 +206,7 @@ def nearest_url(word: str) -> str | None:
         host = urlsplit(f"http://{word}").hostname or ""
     except ValueError:
         return None
-    return f"{'http' if _is_loopback(host) else 'https'}://{word}"
+    return f"{'http' if is_this_machine(host) else 'https'}://{word}"
 
 
 def _checked(url: str) -> str:
@@ -318,7 +309,7 @@ async def connected(
     tasks = Tasks(journal, server=server.name)
     if isinstance(server, HttpEndpoint):
         # What stays on this machine goes through no proxy, which would see the token, and has another machine in mind.
-        is_near = _is_loopback(urlsplit(server.url).hostname or "")
+        is_near = is_this_machine(urlsplit(server.url).hostname or "")
         transport = HTTP(server.url, headers=access.headers(server), auth=door, trust_env=not is_near)
     else:
         transport = stdio_client(_parameters(server), errlog=log.file)
