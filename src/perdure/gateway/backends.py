@@ -56,11 +56,6 @@ class Naming:
             return self.mapped.get(exposed)
         return exposed.removeprefix(self.prefix) if exposed.startswith(self.prefix) else None
 
-    @property
-    def is_bare(self) -> bool:
-        """Whether any name at all may be one."""
-        return self.mapped is None and not self.prefix
-
 
 @dataclass(frozen=True, slots=True)
 class Backend:
