@@ -32,7 +32,7 @@ from .changes import Change
 from .faults import BackendBroken, BackendTimeout, Fault
 from .rawjson import encode
 from .routing import Routing
-from .snapshots import status_of
+from .snapshots import interval_of, status_of
 
 __all__ = ["ACKNOWLEDGED", "LISTEN", "TASKS", "Feed", "Said"]
 
@@ -53,9 +53,6 @@ _STEADY: Final = 10.0
 """Seconds of a stream after which the next pause is a short one again."""
 _POLL: Final = 1.0
 """Seconds between two polls of a task whose backend does not say how many."""
-_OFTENEST: Final = 0.1
-_SELDOM: Final = 60.0
-"""Seconds between two polls at least and at most, whatever a backend says."""
 _NEVER: Final = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY})
 """What a backend answers that has no such streams."""
 
@@ -243,9 +240,8 @@ class Feed:
             return
         if (status := status_of(params)) is None:
             raise BackendBroken(self.backend.name, "a snapshot has no status")
-        interval = params.get("pollIntervalMs")
-        if isinstance(interval, int) and not isinstance(interval, bool):
-            task.every = min(max(interval / 1000, _OFTENEST), _SELDOM)
+        if (interval := interval_of(params)) is not None:
+            task.every = interval
         seen, bare = _instant(params.get("lastUpdatedAt")), {k: v for k, v in params.items() if k != "_meta"}
         body = hash(encode(bare))
         if body == task.body or (seen is not None and task.seen is not None and seen < task.seen):
