@@ -8,6 +8,7 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.errors import ConfigurationError
 from perdure.gateway.backends import Asker
+from perdure.gateway.config import parse
 from perdure.wire.identity import ANONYMOUS
 from tests.gateway.support import Front, configured, fronting
 from tests.wire.support import serving
@@ -31,6 +32,17 @@ async def two(at_the_end: str = "") -> AsyncGenerator[Front]:
         config = configured({"a": first, "b": second}, at_the_end=at_the_end)
         async with fronting({}, config=config) as front:
             yield front
+
+
+async def test_of_two_that_claim_an_address_the_one_counts_that_says_more_of_it() -> None:
+    for first, second, whose in (("book://", "book://emma", "second"), ("book://em", "book://", "first")):
+        async with serving(shelf("first")) as (_, one), serving(shelf("second")) as (_, two):
+            config = parse(
+                f'[gateway]\nstore = "memory"\n[backends.a]\nurl = "{one}"\naddresses = ["{first}"]\n'
+                f'[backends.b]\nurl = "{two}"\naddresses = ["{second}"]\n'
+            )
+            async with fronting({}, config=config) as front:
+                assert await read(front, "book://emma") == whose
 
 
 async def read(front: Front, uri: str) -> str:

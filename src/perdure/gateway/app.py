@@ -252,7 +252,7 @@ class Gateway:
 
     async def _discover(self, request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:
         envelope.validate(request)
-        await outlet.answer(success(request.id, await self.catalog.discover(asker)))
+        await outlet.answer(success(request.id, await self.catalog.discovery.result(asker)))
 
 
 async def _serve_nothing(request: Request, asker: Asker, outlet: Outlet, pending: Pending) -> None:

@@ -7,9 +7,9 @@ how the addresses of its resources begin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import anyio
 from mcp.server.auth.provider import AccessToken
@@ -23,7 +23,9 @@ from .identity import Passing
 from .retrying import Safe
 from .upstream import Reply, Upstream
 
-__all__ = ["Asker", "Backend", "Naming"]
+__all__ = ["Asker", "Backend", "Naming", "of_each"]
+
+T = TypeVar("T")
 
 _SOON: Final = 5.0
 """Seconds that a request of the gateway's own may take: somebody waits for it who asked several backends."""
@@ -116,3 +118,16 @@ class Backend:
             told = {**headers, **await self.passing.headers(asker.owner, asker.token)}
             return await self.upstream.request(message, told, deadline=deadline, retry=retry, lane=asker.owner)
         raise BackendTimeout(self.name, begun=True, counts=False)
+
+
+async def of_each(backends: Sequence[Backend], ask: Callable[[Backend], Awaitable[T]]) -> dict[str, T]:
+    """What `ask` comes to for each of them, by its name, in their order; all are asked at once."""
+    found: dict[str, T] = {}
+
+    async def one(backend: Backend) -> None:
+        found[backend.name] = await ask(backend)
+
+    async with anyio.create_task_group() as group:
+        for backend in backends:
+            group.start_soon(one, backend)
+    return {backend.name: found[backend.name] for backend in backends}

@@ -21,13 +21,12 @@ from typing import Any, Final, cast
 import anyio
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, SERVER_INFO_META_KEY
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject
 
-from . import merging
-from .backends import Asker, Backend
+from .backends import Asker, Backend, of_each
+from .discovering import Discovery
 from .faults import Fault
 from .shelf import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Listed, Shelf
 from .templates import fits
@@ -36,8 +35,6 @@ __all__ = ["Catalog"]
 
 logger = logging.getLogger(__name__)
 
-_LONGEST: Final = 3_600_000
-"""Milliseconds that `server/discover` is fresh for at most."""
 _NONE: Final = Listed((), 0, private=False)
 
 
@@ -54,7 +51,7 @@ class Catalog:
     """What all backends together have.
 
     `server_info`: how the gateway presents itself. `page`: entries in one page. `instructions`: what clients are told
-    of how to use it all; None: what the backends say.
+    of how to use it all; None: what the backends say. `discovery`: of the same backends.
     """
 
     def __init__(
@@ -64,7 +61,9 @@ class Catalog:
         self._shelves = {backend.name: Shelf(backend) for backend in backends}
         self.server_info = server_info
         self._page = page
-        self._instructions = instructions
+        claims = [(start, backend) for backend in backends for start in backend.addresses]
+        self._claims = sorted(claims, key=lambda claim: -len(claim[0]))  # the one that says most of an address counts
+        self.discovery = Discovery(self._backends, self._shelves, server_info, instructions)
 
     async def check(self, asker: Asker) -> None:
         """That no two backends have the same name, as far as they can be asked.
@@ -135,8 +134,7 @@ class Catalog:
 
     def _claimed(self, uri: str) -> Backend | None:
         """The backend whose addresses begin like this one, if the configuration says so of one."""
-        claims = (backend for backend in self._backends if backend.addresses and uri.startswith(backend.addresses))
-        return next(claims, None)
+        return next((backend for start, backend in self._claims if uri.startswith(start)), None)
 
     async def _listed(self, kind: Kind, asker: Asker) -> dict[str, Listed]:
         found, faults = await self._asked(kind, asker)
@@ -146,79 +144,18 @@ class Catalog:
 
     async def _asked(self, kind: Kind, asker: Asker) -> tuple[dict[str, Listed], list[Fault]]:
         """What each of them lists; of one that does not, what it listed last; and what kept those from it."""
-        found: dict[str, Listed] = {}
         faults: list[Fault] = []
 
-        async def look(shelf: Shelf) -> None:
+        async def look(backend: Backend) -> Listed:
+            shelf = self._shelves[backend.name]
             try:
-                found[shelf.backend.name] = await shelf.list(kind, asker)
+                return await shelf.list(kind, asker)
             except Fault as fault:
-                logger.warning("the backend %s did not list its %ss: %s", shelf.backend.name, kind.noun, fault)
+                logger.warning("the backend %s did not list its %ss: %s", backend.name, kind.noun, fault)
                 faults.append(fault)
-                found[shelf.backend.name] = replace(shelf.last(kind, asker) or _NONE, ttl_ms=0)
+                return replace(shelf.last(kind, asker) or _NONE, ttl_ms=0)
 
-        async with anyio.create_task_group() as group:
-            for shelf in self._shelves.values():
-                group.start_soon(look, shelf)
-        return found, faults
-
-    # Discovery -------------------------------------------------------------------------------------------------------
-
-    async def discover(self, asker: Asker) -> JSONObject:
-        """The result of `server/discover`: what all of them together can do.
-
-        Raises:
-            Fault: no backend has answered.
-        """
-        said: dict[str, Listed] = {}
-        faults: list[Fault] = []
-
-        async def look(shelf: Shelf) -> None:
-            try:
-                said[shelf.backend.name] = await shelf.discovered(asker)
-            except Fault as fault:
-                faults.append(fault)
-
-        async with anyio.create_task_group() as group:
-            for shelf in self._shelves.values():
-                group.start_soon(look, shelf)
-        if not said:
-            raise faults[0]
-        there = [backend for backend in self._backends if backend.name in said]
-        in_order = [said[backend.name] for backend in there]
-        of_each = [each.entries[0] for each in in_order]
-        instructions = self._instructions
-        if instructions is None:
-            instructions = merging.instructions([*zip(there, of_each, strict=True)])
-        ttl = 0 if faults else min(_LONGEST, *(each.ttl_ms for each in in_order))
-        result: JSONObject = {
-            "supportedVersions": [*MODERN_PROTOCOL_VERSIONS],
-            "capabilities": merging.capabilities(of_each),
-            "resultType": "complete",
-            "ttlMs": ttl,
-            "cacheScope": "private" if any(each.private for each in in_order) else "public",
-            "_meta": {SERVER_INFO_META_KEY: self.server_info},
-        }
-        return {**result, "instructions": instructions} if instructions else result
-
-    async def discovered(self, backend: str, asker: Asker) -> JSONObject | None:
-        """What one of them said of itself; None: it can't be asked."""
-        try:
-            return (await self._shelves[backend].discovered(asker)).entries[0]
-        except Fault:
-            return None
-
-    async def discoveries(self, asker: Asker) -> dict[str, JSONObject | None]:
-        """What each of them said of itself, by its name: the last time, if it can't be asked now; None: never."""
-        said: dict[str, JSONObject | None] = {}
-
-        async def look(backend: Backend) -> None:
-            said[backend.name] = await self.discovered(backend.name, asker) or backend.upstream.discovered
-
-        async with anyio.create_task_group() as group:
-            for backend in self._backends:
-                group.start_soon(look, backend)
-        return said
+        return await of_each(self._backends, look), faults
 
     # Whose is it -----------------------------------------------------------------------------------------------------
 

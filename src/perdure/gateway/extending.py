@@ -52,7 +52,7 @@ class Extending:
         """
         if request.method in SPEC_CLIENT_METHODS:
             raise method_not_found(request.method)
-        offers = {name: extensions_of(said) for name, said in (await self._catalog.discoveries(asker)).items()}
+        offers = {name: extensions_of(said) for name, said in (await self._catalog.discovery.of_each(asker)).items()}
         name = owner_of(request.method, _extensions(request.meta.get(CLIENT_CAPABILITIES_META_KEY)), offers)
         if name is None:
             raise method_not_found(request.method)

@@ -31,7 +31,7 @@ from perdure.wire.identity import is_one_of_many
 
 from . import changes, envelope, rewriting
 from .answers import UNAVAILABLE, success
-from .backends import Asker, Backend
+from .backends import Asker, Backend, of_each
 from .catalog import Catalog
 from .changes import Change
 from .envelope import Request
@@ -151,18 +151,14 @@ class Listening:
     async def _core_of_each(self, asker: Asker, core: JSONObject) -> dict[str, JSONObject]:
         """What each backend is asked of the core's kinds: what it can do, and the resources that are its own."""
         asked: dict[str, JSONObject] = {}
-        capable: dict[str, JSONObject] = {}
 
-        async def look(name: str) -> None:
-            said = await self._catalog.discovered(name, asker)
-            capable[name] = cast("JSONObject", (said or {}).get("capabilities") or {})
+        async def look(backend: Backend) -> JSONObject:
+            said = await self._catalog.discovery.of(backend.name, asker)
+            return cast("JSONObject", (said or {}).get("capabilities") or {})
 
-        async with anyio.create_task_group() as group:
-            for name in self._backends:
-                group.start_soon(look, name)
-        for name in self._backends:
+        for name, capabilities in (await of_each([*self._backends.values()], look)).items():
             for change in changes.flagged(core):
-                if change.capability in capable[name]:
+                if change.capability in capabilities:
                     asked.setdefault(name, {})[change.flag] = True
         for uri in changes.uris(core):
             backend = await self._catalog.resource(uri, asker)

@@ -39,7 +39,7 @@ async def watch(backend: Backend, catalog: Catalog, routing: Routing) -> None:
         catalog.forget(backend.name, change.lists)
 
     while True:
-        said = await catalog.discovered(backend.name, asker)
+        said = await catalog.discovery.of(backend.name, asker)
         core = listenable(said)
         if core:
             feed = Feed(backend, asker, backend.meta(), routing, {}, core, say, changed)

@@ -1,0 +1,82 @@
+"""What the backends say of themselves in `server/discover`, each by itself and all of them as one server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from mcp_types import SERVER_INFO_META_KEY
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from perdure.domain.model import JSONObject
+
+from . import merging
+from .backends import Asker, Backend, of_each
+from .faults import Fault
+from .shelf import Listed, Shelf
+
+__all__ = ["Discovery"]
+
+_LONGEST: Final = 3_600_000
+"""Milliseconds that the result for clients is fresh for at most."""
+
+
+class Discovery:
+    """Of all backends. `instructions`: what clients are told of how to use it all; None: what the backends say."""
+
+    def __init__(
+        self,
+        backends: Sequence[Backend],
+        shelves: Mapping[str, Shelf],
+        server_info: JSONObject,
+        instructions: str | None,
+    ) -> None:
+        self._backends = backends
+        self._shelves = shelves
+        self._server_info = server_info
+        self._instructions = instructions
+
+    async def result(self, asker: Asker) -> JSONObject:
+        """What clients get: what all of them together can do.
+
+        Raises:
+            Fault: no backend has answered.
+        """
+
+        async def look(backend: Backend) -> Listed | Fault:
+            try:
+                return await self._shelves[backend.name].discovered(asker)
+            except Fault as fault:
+                return fault
+
+        looked = await of_each(self._backends, look)
+        faults = [each for each in looked.values() if isinstance(each, Fault)]
+        there = [(each, said) for each in self._backends if isinstance(said := looked[each.name], Listed)]
+        if not there:
+            raise faults[0]
+        said = [(backend, listed.entries[0]) for backend, listed in there]
+        instructions = merging.instructions(said) if self._instructions is None else self._instructions
+        result: JSONObject = {
+            "supportedVersions": [*MODERN_PROTOCOL_VERSIONS],
+            "capabilities": merging.capabilities([each for _, each in said]),
+            "resultType": "complete",
+            "ttlMs": 0 if faults else min(_LONGEST, *(listed.ttl_ms for _, listed in there)),
+            "cacheScope": "private" if any(listed.private for _, listed in there) else "public",
+            "_meta": {SERVER_INFO_META_KEY: self._server_info},
+        }
+        return {**result, "instructions": instructions} if instructions else result
+
+    async def of(self, backend: str, asker: Asker) -> JSONObject | None:
+        """What one of them said of itself; None: it can't be asked."""
+        try:
+            return (await self._shelves[backend].discovered(asker)).entries[0]
+        except Fault:
+            return None
+
+    async def of_each(self, asker: Asker) -> dict[str, JSONObject | None]:
+        """What each of them said of itself, by its name: the last time, if it can't be asked now; None: never."""
+
+        async def look(backend: Backend) -> JSONObject | None:
+            return await self.of(backend.name, asker) or backend.upstream.discovered
+
+        return await of_each(self._backends, look)
