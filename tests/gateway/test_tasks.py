@@ -32,7 +32,7 @@ async def test_no_id_of_a_backends_reaches_a_client(pair: Pair) -> None:
     assert (await pair.client.get(theirs)).error == {"code": -32602, "message": "Task not found"}
 
 
-async def test_a_route_is_in_the_table_before_its_handle_goes_out(pair: Pair) -> None:
+async def test_a_handle_leads_by_a_route_to_the_task_of_its_backend(pair: Pair) -> None:
     task_id = await pair.client.start("one_gated")
     route = await pair.front.routes.find(ANONYMOUS, task_id)
     assert (route.backend, {route.backend_task_id}) == ("one", backend_ids(pair))
