@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final, cast
 
 import anyio
@@ -44,6 +45,7 @@ from .naming import FORWARDED, Naming
 from .relay import Outlet, Stalled
 from .routing import Routing
 from .shelf import KINDS
+from .steady import steadily
 from .tasks import METHODS, Tasks
 from .watching import watch
 
@@ -127,10 +129,10 @@ class Gateway:
                 LISTEN: self.listening.serve,
             }
             for backend in self.backends.values():
-                group.start_soon(backend.health.run)
-                group.start_soon(watch, backend, self.catalog, self.routing)
+                group.start_soon(steadily, backend.health.run)
+                group.start_soon(steadily, partial(watch, backend, self.catalog, self.routing))
             janitor = self.routing.janitor(Asking(self.backends), self._retention, self._give_up)
-            group.start_soon(janitor.keep_house)
+            group.start_soon(steadily, janitor.keep_house)
             try:
                 yield
             finally:

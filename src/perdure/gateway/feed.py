@@ -29,7 +29,7 @@ from perdure.domain.routing import Route
 from .backends import Asker, Backend
 from .faults import BackendBroken, BackendTimeout, Fault
 from .rawjson import encode
-from .routing import STATUSES, TERMINAL, Routing
+from .routing import TERMINAL, Routing, is_status
 from .shelf import PROMPTS, RESOURCES, TEMPLATES, TOOLS
 
 __all__ = ["ACKNOWLEDGED", "KINDS_OF", "LISTEN", "TASKS", "Feed", "Said"]
@@ -49,8 +49,8 @@ _LONGEST: Final = 30.0
 _STEADY: Final = 10.0
 """Seconds of a stream after which the next pause is a short one again."""
 _POLL: Final = 1.0
-_OFTENEST: Final = 0.1
-_SELDOM: Final = 60.0
+_OFTENEST_MS: Final = 100
+_SELDOM_MS: Final = 60_000
 _FLAGS: Final[Mapping[str, str]] = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",
@@ -193,8 +193,7 @@ class Feed:
         if "method" not in first:
             self._judge(first)
             return False
-        params = cast("JSONObject", first.get("params") or {})
-        honored = params.get("notifications")
+        honored = self._params(first).get("notifications")
         if first.get("method") != ACKNOWLEDGED or not isinstance(honored, dict):
             raise BackendBroken(self.backend.name, "its stream does not begin with an acknowledgement")
         accepted = honored.get("taskIds")
@@ -204,7 +203,7 @@ class Feed:
             await self._look(theirs)
         self._can_listen = not any(theirs in self._open for theirs in left_out)
         if not self.acknowledged.is_set():
-            self.core = self.honored = {name: honored[name] for name in self.core if name in honored}
+            self.core = self.honored = _honored(self.core, honored)
             self.acknowledged.set()
         return self._can_listen and not self.is_over
 
@@ -214,7 +213,7 @@ class Feed:
             self._open.pop(theirs, None)
 
     async def _heard(self, message: JSONObject) -> None:
-        method, params = message["method"], cast("JSONObject", message.get("params") or {})
+        method, params = message["method"], self._params(message)
         if method == TASKS:
             theirs = params.get("taskId")
             if isinstance(theirs, str):
@@ -223,6 +222,12 @@ class Feed:
             await self._list_changed(cast("str", method))
         elif method == _UPDATED and params.get("uri") in cast("list[Any]", self.core.get(_URIS) or []):
             await self.say(message, None)
+
+    def _params(self, message: JSONObject) -> JSONObject:
+        params = message.get("params", {})
+        if isinstance(params, dict):
+            return params
+        raise BackendBroken(self.backend.name, "the parameters of a notification are no object")
 
     async def _list_changed(self, method: str) -> None:
         self.changed(method)
@@ -246,11 +251,13 @@ class Feed:
         task = self._open.get(theirs)
         if task is None:
             return
-        if params.get("status") not in STATUSES:
+        status = params.get("status")
+        if not is_status(status):
             raise BackendBroken(self.backend.name, "a snapshot has no status")
         interval = params.get("pollIntervalMs")
         if isinstance(interval, int) and not isinstance(interval, bool):
-            task.every = min(max(interval / 1000, _OFTENEST), _SELDOM)
+            # As a whole number: one of many digits is none that can be divided.
+            task.every = min(max(interval, _OFTENEST_MS), _SELDOM_MS) / 1000
         seen, bare = _instant(params.get("lastUpdatedAt")), {k: v for k, v in params.items() if k != "_meta"}
         body = hash(encode(bare))
         if body == task.body or (seen is not None and task.seen is not None and seen < task.seen):
@@ -259,7 +266,7 @@ class Feed:
         with anyio.CancelScope(shield=True):  # the end of a time of polling may not come between these
             await self.say({"jsonrpc": "2.0", "method": TASKS, "params": params}, task.route)
             task.seen, task.body = seen or task.seen, body
-            if params["status"] in TERMINAL:
+            if status in TERMINAL:
                 del self._open[theirs]
 
     # Polling ---------------------------------------------------------------------------------------------------------
@@ -276,14 +283,14 @@ class Feed:
     async def _poll(self, theirs: str, task: _Task) -> None:
         try:
             snapshot = await self._get(theirs)
-        except Fault as fault:
+            if snapshot is None:
+                self._open.pop(theirs, None)
+                return
+            await self._snapshot(theirs, snapshot)
+        except Fault as fault:  # nonsense too: it is one task's, and others are told of on the same stream
             wait = _POLL if fault.retry_after_ms is None else fault.retry_after_ms / 1000
             task.due = anyio.current_time() + max(wait, task.every)
             return
-        if snapshot is None:
-            self._open.pop(theirs, None)
-            return
-        await self._snapshot(theirs, snapshot)
         task.due = anyio.current_time() + task.every
 
     async def _get(self, theirs: str) -> JSONObject | None:
@@ -303,6 +310,16 @@ class Feed:
         if snapshot.get("taskId") != theirs:
             raise BackendBroken(self.backend.name, "it answered with another task")
         return {name: value for name, value in snapshot.items() if name not in ("resultType", "_meta")}
+
+
+def _honored(asked: JSONObject, said: Mapping[str, Any]) -> JSONObject:
+    """What a backend takes part in of what was asked, as far as its word is one."""
+    honored: JSONObject = {flag: True for flag in _FLAGS if flag in asked and said.get(flag) is True}
+    uris, theirs = asked.get(_URIS), said.get(_URIS)
+    if isinstance(uris, list) and isinstance(theirs, list):
+        named = {uri for uri in cast("list[Any]", theirs) if isinstance(uri, str)}
+        honored[_URIS] = [uri for uri in uris if uri in named]
+    return {name: value for name, value in honored.items() if value}
 
 
 def _instant(value: object) -> datetime | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, cast
 
 from perdure.domain import ids
-from perdure.domain.errors import RouteTaken, StoreUnavailable
+from perdure.domain.errors import RouteTaken, StoreUnavailable, Unreadable
 from perdure.domain.model import JSON, JSONObject, Owner
 from perdure.domain.routing import MAX_BACKEND_TASK_ID, Route, is_news
 from perdure.store.clock import WallClock
@@ -24,12 +24,12 @@ from . import rewriting
 from .answers import refused_handle
 from .janitor import Ask, Janitor
 
-__all__ = ["STATUSES", "TERMINAL", "Routing", "TakenRoute", "is_handle", "is_id"]
+__all__ = ["TERMINAL", "Routing", "TakenRoute", "is_handle", "is_id", "is_status"]
 
 logger = logging.getLogger(__name__)
 
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
-STATUSES: Final = frozenset({"working", "input_required"}) | TERMINAL
+_STATUSES: Final = frozenset({"working", "input_required"}) | TERMINAL
 _LONGEST: Final = 2**53
 """Milliseconds that a ttl may have, as much as JSON carries everywhere."""
 
@@ -62,7 +62,7 @@ class Routing:
         result = cast("JSONObject", message["result"])
         theirs = rewriting.task_of(result)
         ttl = result.get("ttlMs")
-        if theirs is None or not is_id(theirs) or not _is_ttl(ttl) or result.get("status") not in STATUSES:
+        if theirs is None or not is_id(theirs) or not _is_ttl(ttl) or not is_status(result.get("status")):
             logger.error("the backend %s answered with a malformed task handle, which was refused", backend)
             raise refused_handle(backend)
         try:
@@ -99,7 +99,9 @@ class Routing:
         """
         ttl = snapshot.get("ttlMs")
         if _is_ttl(ttl):
-            await self._note(route, cast("int | None", ttl), ended=snapshot.get("status") in TERMINAL)
+            status = snapshot.get("status")
+            ended = isinstance(status, str) and status in TERMINAL
+            await self._note(route, cast("int | None", ttl), ended=ended)
 
     async def end(self, route: Route) -> None:
         """The backend has no such task any more. As `note`, in all else."""
@@ -109,13 +111,18 @@ class Routing:
         if is_news(route, ttl_ms, ended=ended):
             try:
                 await self._routes.update(route.id, ttl_ms=ttl_ms, ended=ended)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, Unreadable) as error:
                 logger.warning("what a task is like could not be noted on its route: %s", error)
 
 
 def is_id(text: str) -> bool:
     """Whether a backend's text can be the id of a task: not empty, not endless, and one that every store takes."""
     return 0 < len(text) <= MAX_BACKEND_TASK_ID and is_plain(text)
+
+
+def is_status(value: object) -> bool:
+    """Whether a backend's value is the status of a task. It may be anything, and not everything can be looked up."""
+    return isinstance(value, str) and value in _STATUSES
 
 
 def _is_ttl(value: object) -> bool:
