@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ class Odd:
     """`capabilities`, `tools`: what it says of itself, and lists. `said`: the frames of each stream that is listened
     to, without its end; None: it can't listen. `snapshot`: what `tasks/get` shows; `handle`: what a call becomes.
 
-    `asked`: the methods that came. `page`: called for each `tools/list` in place of `tools`.
+    `page`: called for each `tools/list` in place of `tools`, after `before_a_page`. `asked`: the methods that came.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Odd:
         snapshot: Any = HANDLE,
         handle: Any = HANDLE,
         page: Callable[[Asked], Any] | None = None,
+        before_a_page: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self.capabilities: Any = CAPABILITIES if capabilities is None else capabilities
         self.tools: Any = [*tools]
@@ -48,6 +49,7 @@ class Odd:
         self.snapshot = snapshot
         self.handle = handle
         self.page = page or self._whole
+        self.before_a_page = before_a_page
         self.asked: list[str] = []
 
     def _whole(self, asked: Asked) -> Any:
@@ -61,6 +63,7 @@ class Odd:
                 about: Any = {"supportedVersions": ["2026-07-28"], "capabilities": self.capabilities}
                 writer.write(response(result(asked, ttlMs=60_000, cacheScope="public", **about)))
             case "tools/list":
+                await self.before_a_page() if self.before_a_page else None
                 writer.write(response(self.page(asked)))
             case "tools/call":
                 writer.write(response(result(asked, **self.handle)))

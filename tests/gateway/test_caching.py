@@ -33,7 +33,7 @@ class Listing:
             )
         else:
             self.asked += 1
-            tool: Any = {"name": f"t{self.asked}", "inputSchema": {}}
+            tool: Any = {"name": f"t{self.asked}", "inputSchema": {"type": "object"}}
             page: Any = self.pages.pop(0) if self.pages else {"tools": [tool]}
             writer.write(response(result(asked, **{**self.hint, **page})))
         await writer.drain()
@@ -74,8 +74,8 @@ async def test_a_list_without_a_hint_is_stale_at_once_and_private() -> None:
 async def test_all_pages_of_a_backend_are_one_list_with_the_shortest_hint() -> None:
     backend = Listing(cacheScope="public")
     backend.pages = [
-        {"tools": [{"name": "a", "inputSchema": {}}], "nextCursor": "more", "ttlMs": 5_000},
-        {"tools": [{"name": "b", "inputSchema": {}}], "ttlMs": 3_000},
+        {"tools": [{"name": "a", "inputSchema": {"type": "object"}}], "nextCursor": "more", "ttlMs": 5_000},
+        {"tools": [{"name": "b", "inputSchema": {"type": "object"}}], "ttlMs": 3_000},
     ]
     async with backend.fronted() as front:
         page = await listed(front)
@@ -91,9 +91,9 @@ async def test_a_backend_whose_cursors_never_end_is_an_error_and_no_endless_loop
         assert (reply.status, reply.error["data"]["backend"]) == (502, "it")
 
 
-async def test_entries_that_are_none_are_an_error() -> None:
+async def test_a_list_that_is_none_is_an_error() -> None:
     backend = Listing()
-    backend.pages = [{"tools": [{"title": "nameless"}]}]
+    backend.pages = [{"tools": {"title": "nameless"}}]
     async with backend.fronted() as front:
         assert (await front.client.exchange(envelope("tools/list"))).status == 502
 
