@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from perdure.domain.errors import TaskNotFound
+from perdure.domain.errors import StoreUnavailable, TaskNotFound
 from perdure.domain.model import Owner
+from perdure.domain.routing import Route
+from perdure.store.memory import MemoryRoutes
 from perdure.wire.identity import ANONYMOUS
 from tests.gateway.raw_backend import Asked, Liar, event, liar, response, result, stream
 from tests.gateway.support import Front, fronting
@@ -100,6 +102,16 @@ async def test_a_task_for_a_client_without_the_extension_is_refused_and_cancelle
         await is_well(front)
 
 
+@pytest.mark.parametrize("whole", [response, lambda message: stream(event(message))], ids=["json", "stream"])
+async def test_what_comes_behind_a_response_answers_nobody_elses_request(good: Stage, whole: Any) -> None:
+    def answer(text: str) -> Any:
+        return {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete", "content": [], "of": text}}
+
+    bad = Bad(whole(answer("the first")) + response(answer("the first's")), whole(answer("the second")))
+    async with beside(good, bad) as (front, _):
+        assert [(await ask(front)).result["of"] for _ in range(2)] == ["the first", "the second"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"taskId": 5}, {"taskId": ""}, {"taskId": "x" * 5_000}, {"taskId": "a\0b"}, {"ttlMs": -1}, {"status": "fine"}],
@@ -123,6 +135,22 @@ async def test_the_task_of_another_owner_is_refused_and_not_cancelled(good: Stag
         assert (await front.routes.find(other, "tsk_" + "a" * 32)).owner == other
         with pytest.raises(TaskNotFound):
             await front.routes.find(ANONYMOUS, "tsk_" + "a" * 32)
+
+
+async def test_a_task_without_a_route_has_begun_all_the_same_and_its_client_hears_that(good: Stage) -> None:
+    class Full(MemoryRoutes):
+        async def lay(
+            self, owner: Owner, backend: str, backend_task_id: str, ttl_ms: int | None, gateway_id: str
+        ) -> Route:
+            raise StoreUnavailable
+
+    bad = Bad(said(HANDLE))
+    async with liar(bad.answer) as lying, fronting({"bad": lying.url}, routes=Full()) as front:
+        reply = await ask(front)
+        assert (reply.status, reply.code, dict(reply.fields)["retry-after"]) == (503, -32000, "1")
+        # Without this, an error that says when to come back is read as: it was not done, do it again.
+        assert reply.error["data"]["dev.perdure/unreachable"] is True
+        await eventually(lambda: len(bad.asked) == 2, "the task was not cancelled")
 
 
 async def test_one_task_twice_for_one_owner_is_one_task(good: Stage) -> None:
