@@ -102,7 +102,11 @@ async def test_a_task_for_a_client_without_the_extension_is_refused_and_cancelle
         await is_well(front)
 
 
-@pytest.mark.parametrize("whole", [response, lambda message: stream(event(message))], ids=["json", "stream"])
+def streamed(message: Any) -> bytes:
+    return stream(event(message))
+
+
+@pytest.mark.parametrize("whole", [response, streamed], ids=["json", "stream"])
 async def test_what_comes_behind_a_response_answers_nobody_elses_request(good: Stage, whole: Any) -> None:
     def answer(text: str) -> Any:
         return {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete", "content": [], "of": text}}
