@@ -106,14 +106,15 @@ def streamed(message: Any) -> bytes:
     return stream(event(message))
 
 
+def result_of(text: str) -> Any:
+    return {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete", "content": [], "text": text}}
+
+
 @pytest.mark.parametrize("whole", [response, streamed], ids=["json", "stream"])
 async def test_what_comes_behind_a_response_answers_nobody_elses_request(good: Stage, whole: Any) -> None:
-    def answer(text: str) -> Any:
-        return {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete", "content": [], "of": text}}
-
-    bad = Bad(whole(answer("the first")) + response(answer("the first's")), whole(answer("the second")))
+    bad = Bad(whole(result_of("the first")) + response(result_of("the first's")), whole(result_of("the second")))
     async with beside(good, bad) as (front, _):
-        assert [(await ask(front)).result["of"] for _ in range(2)] == ["the first", "the second"]
+        assert [(await ask(front)).result["text"] for _ in range(2)] == ["the first", "the second"]
 
 
 @pytest.mark.parametrize(
@@ -204,6 +205,13 @@ async def test_an_answer_that_is_too_large_is_an_error(good: Stage) -> None:
     async with beside(good, Bad(response(b" " * (17 * 1024 * 1024)))) as (front, _):
         assert (await ask(front)).status == 502
         await is_well(front)
+
+
+async def test_an_answer_may_be_as_large_on_a_stream_as_in_one_piece(good: Stage) -> None:
+    large = result_of("x" * 5_000_000)
+    async with beside(good, Bad(streamed(large), response(large))) as (front, _):
+        for _ in range(2):
+            assert len((await ask(front)).result["text"]) == 5_000_000
 
 
 async def test_a_stream_of_nothing_but_comments_is_an_error(good: Stage) -> None:

@@ -33,6 +33,7 @@ from perdure.gateway.catalog import Catalog
 from perdure.gateway.config import AuthConfig, BackendConfig, GatewayConfig, load
 from perdure.gateway.health import Health
 from perdure.gateway.routing import Routing
+from perdure.gateway.sse import SSEBounds
 from perdure.gateway.upstream import Bounds, Upstream
 from perdure.store.routes import Routes
 from perdure.wire.identity import ANONYMOUS
@@ -151,6 +152,7 @@ def _backend(config: BackendConfig, client_info: dict[str, str]) -> Backend:
         idle=times.idle,
         total=times.request,
         body=config.response_body,
+        events=SSEBounds(event=config.response_body),
         calls=config.concurrency,
         queue=config.queue,
         patience=times.queue,
