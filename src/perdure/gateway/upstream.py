@@ -40,6 +40,7 @@ from .proxied import Proxied
 from .rawjson import encode
 from .retrying import Safe
 from .sse import SSEBounds
+from .urls import callable_url
 
 __all__ = ["Bounds", "Exchange", "Reply", "Safe", "Upstream"]
 
@@ -148,7 +149,7 @@ class Upstream:
         chance: from 0 to 1, for the pauses between tries.
 
     Raises:
-        ConfigurationError: the URL is none that can be called.
+        ConfigurationError: the URL, or the proxy's, is none that can be called.
     """
 
     def __init__(
@@ -170,6 +171,10 @@ class Upstream:
         self.discovered: JSONObject | None = None
         """The result of the last `server/discover` that was asked of it, by whomever."""
         self._url = _checked(name, url)
+        if proxy is not None and callable_url(proxy) is None:
+            raise ConfigurationError(
+                f"The proxy of the backend {name} has to begin with http:// or https:// and a host"
+            )
         self._proxy = proxy
         self._verify = verify
         self._chance = chance
@@ -376,11 +381,8 @@ def _unsaid(fault: Fault) -> None:
 
 
 def _checked(name: str, text: str) -> httpx2.URL:
-    try:
-        url = httpx2.URL(text)
-    except httpx2.InvalidURL:
-        raise ConfigurationError(f"The URL of the backend {name} is none: {text!r}") from None
-    if url.scheme not in ("http", "https") or not url.host:
+    url = callable_url(text)
+    if url is None:  # and is not repeated: there may be a password in it
         raise ConfigurationError(f"The URL of the backend {name} has to begin with http:// or https:// and a host")
     if url.userinfo or url.fragment:
         raise ConfigurationError(f"The URL of the backend {name} may have no user, password or fragment")
