@@ -101,6 +101,15 @@ async def test_a_crowd_before_a_backend_that_hangs_waits_for_one_time_out(good: 
         assert odd.asked.count("tools/list") == 1
 
 
+async def test_that_a_backend_does_not_list_is_one_line_and_not_one_for_each_client(
+    good: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with beside(good, Odd(page=lambda asked: result(asked, tools="none"))) as front:
+        for _ in range(3):
+            await listed(front)
+    assert sum("did not list its tools" in record.getMessage() for record in caplog.records) == 1
+
+
 async def test_all_pages_of_a_list_take_no_more_than_one_response_may(good: Stage) -> None:
     def page(asked: Asked) -> Any:
         return result(asked, tools=[GOOD | {"description": "x" * 4_000}], nextCursor=str(len(odd.asked)))

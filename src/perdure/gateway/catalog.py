@@ -154,7 +154,7 @@ class Catalog:
             try:
                 found[shelf.backend.name] = await shelf.list(kind, asker)
             except Fault as fault:
-                logger.warning("the backend %s did not list its %ss: %s", shelf.backend.name, kind.noun, fault)
+                _tell(shelf.backend, kind, fault)
                 faults.append(fault)
                 found[shelf.backend.name] = replace(shelf.last(kind, asker) or _NONE, ttl_ms=0)
 
@@ -257,7 +257,7 @@ class Catalog:
             try:
                 names[backend.name] = await self._shelves[backend.name].names(kind, asker)
             except Fault as fault:
-                logger.info("the backend %s did not list its %ss: %s", backend.name, kind.noun, fault)
+                _tell(backend, kind, fault)
                 names[backend.name] = frozenset()
         return names
 
@@ -278,6 +278,11 @@ class Catalog:
             if uri in of_it or any(fits(uri, template) for template in of_it):
                 return backend
         return None
+
+
+def _tell(backend: Backend, kind: Kind, fault: Fault) -> None:
+    if (more := backend.upstream.seldom.due(f"{kind.noun} {fault}")) is not None:
+        logger.warning("the backend %s did not list its %ss: %s%s", backend.name, kind.noun, fault, more)
 
 
 def _digest(entries: list[JSONObject], kind: Kind) -> str:

@@ -13,7 +13,6 @@ from mcp_types import METHOD_NOT_FOUND
 
 from perdure.domain.model import JSONObject, Owner
 from perdure.domain.names import DISCOVER
-from perdure.wire.refusals import Seldom
 
 from . import judging
 from .backends import Asker, Backend, Naming
@@ -112,7 +111,6 @@ class Shelf:
         self._kept: OrderedDict[tuple[str, Owner | None], Listed] = OrderedDict()
         self._turns: dict[tuple[str, Owner | None], _Turn] = {}
         self._private: set[str] = set()
-        self._seldom = Seldom()
 
     def last(self, kind: Kind, asker: Asker) -> Listed | None:
         """The list as it was known last, fresh or not."""
@@ -250,7 +248,7 @@ class Shelf:
         return good
 
     def _tell(self, what: str) -> None:
-        if (more := self._seldom.due(what)) is not None:
+        if (more := self.backend.upstream.seldom.due(what)) is not None:
             logger.warning("the backend %s lists %s, which are left out%s", self.backend.name, what, more)
 
 

@@ -178,7 +178,8 @@ class Upstream:
         self._proxy = proxy
         self._verify = verify
         self._chance = chance
-        self._seldom = Seldom(clock)
+        self.seldom = Seldom(clock)
+        """Says of a line in the log about this backend whether it is due: what all of its clients meet is one line."""
         self._pools: dict[bool, Connections | Proxied] = {}
 
     async def __aenter__(self) -> Self:
@@ -359,7 +360,7 @@ class Upstream:
     def _note(self, fault: Fault) -> None:
         """A line in the log: clients hear less than whoever runs the gateway has to."""
         cause = type(fault.__cause__ or fault).__name__
-        if (more := self._seldom.due(f"{fault} {cause}")) is not None:
+        if (more := self.seldom.due(f"{fault} {cause}")) is not None:
             logger.warning("%s (%s)%s", fault, cause, more)
 
     def _refuse_if_left_alone(self) -> None:
