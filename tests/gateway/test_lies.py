@@ -253,6 +253,25 @@ async def test_a_backend_that_hangs_costs_its_own_client_a_time_out_and_nobody_e
         await eventually(lying.hung_up.is_set, "the backend was left waiting")
 
 
+async def test_a_call_that_the_end_of_the_gateway_cuts_off_is_answered_and_may_have_been_carried_out(
+    good: Stage,
+) -> None:
+    bad = Bad(None)
+    async with beside(good, bad) as (front, lying):
+        answers: list[Any] = []
+
+        async def call() -> None:
+            answers.append(await ask(front))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(call())
+            await eventually(lambda: len(bad.asked) == 1, "it was not asked")
+            front.gateway.end_requests()
+        assert (answers[0].status, answers[0].code) == (503, -32000)
+        assert answers[0].error["data"]["dev.perdure/unreachable"] is True
+        await eventually(lying.hung_up.is_set, "the backend does not hear of it")
+
+
 async def test_snapshots_on_a_stream_that_nobody_asked_for_go_no_further(good: Stage) -> None:
     stranger: Any = {**HANDLE, "taskId": "somebody-elses"}
     ended: Any = {"status": "completed", "result": {"content": []}, "lastUpdatedAt": "2026-11-30T00:00:01.000Z"}

@@ -36,7 +36,7 @@ from .backends import Asker, Backend
 from .catalog import Catalog
 from .envelope import Notification, Refused, Request
 from .extending import Extending
-from .faults import Fault
+from .faults import Fault, Leaving
 from .forwarding import Forwarding
 from .inflight import Caller, InFlight, Pending
 from .listening import LISTEN, Listening
@@ -150,6 +150,10 @@ class Gateway:
         """Have all streams that are listened to end, and say so. On the event loop only."""
         self.listening.end()
 
+    def end_requests(self) -> None:
+        """Have all requests that are under way end, and their clients hear why: they would be cut off. As above."""
+        self.in_flight.end()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One HTTP request."""
         http = HTTPRequest(scope, receive)
@@ -208,6 +212,8 @@ class Gateway:
         if pending.told and not outlet.over:
             error = MCPError(CONNECTION_CLOSED, "Request cancelled", {"gateway": True})
             await outlet.answer(failure(request.id, error))
+        elif pending.cut_off and not outlet.over:
+            await outlet.answer(failure(request.id, Leaving(pending.backend or "")))
         return pending
 
     def _asker(self) -> Asker:

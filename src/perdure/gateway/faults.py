@@ -27,6 +27,7 @@ __all__ = [
     "Fault",
     "IdentityRefused",
     "IdentityUnavailable",
+    "Leaving",
     "Overloaded",
     "Unrouted",
 ]
@@ -167,6 +168,15 @@ class Unrouted(Fault):
 
     def __init__(self, backend: str, why: str, retry_after_ms: int) -> None:
         super().__init__(backend, why, retry_after_ms=retry_after_ms, begun=True)
+
+
+class Leaving(Fault):
+    """The gateway ends, and the request had no answer yet when it had to. `backend`: "" if none had been found."""
+
+    status = 503
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(backend, "The gateway is being shut down", retry_after_ms=_SOON_MS, begun=bool(backend))
 
 
 class IdentityRefused(Fault):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import ipaddress
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,7 +43,7 @@ from perdure.wire.identity import ANONYMOUS
 from . import health, http, logs, options, ports, stores, verdicts
 from .discretion import Command
 from .gateway_identity import passing_of
-from .leaving import Leaving
+from .leaving import DRAIN_SECONDS, Leaving
 
 __all__ = ["assemble", "gateway"]
 
@@ -49,6 +51,8 @@ _LOOK_WITHIN = 15.0
 """Seconds that the backends have for what is compared at the start."""
 _PATIENCE = 2.0
 """Seconds for the answer of the table of routes."""
+_LAST_WORDS = 0.5
+"""Seconds for the answers to those whose requests the end of the gateway cuts off."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -85,7 +89,13 @@ def gateway(
     if read.auth is None:
         print("perdure: no authentication: whoever knows a task's id may read it", file=sys.stderr, flush=True)
     with Leaving() as leaving:
-        http.listen(app, sockets, log_level="warning", log_config=None, told=proxy.end_subscriptions, last=leaving.last)
+        http.listen(app, sockets, log_level="warning", log_config=None, told=partial(_told, proxy), last=leaving.last)
+
+
+def _told(proxy: Gateway) -> None:
+    """Streams end at once. Other requests have nearly as long as the server waits for them, and then an answer."""
+    proxy.end_subscriptions()
+    asyncio.get_running_loop().call_later(DRAIN_SECONDS - _LAST_WORDS, proxy.end_requests)
 
 
 def _check_exposure(config: GatewayConfig, host: str, *, allowed: bool) -> None:
