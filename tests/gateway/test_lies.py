@@ -110,6 +110,16 @@ def result_of(text: str) -> Any:
     return {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete", "content": [], "text": text}}
 
 
+@pytest.mark.parametrize("status", ["202 A", "205 R", "299 N", "400 B", "429 T", "500 I", "503 S", "999 Z"])
+async def test_a_result_is_one_whatever_status_it_came_with(good: Stage, status: str) -> None:
+    wrong = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no"}}
+    async with beside(good, Bad(response(result_of("done"), status), response(wrong, status))) as (front, _):
+        reply = await ask(front)
+        assert (reply.status, reply.result["text"]) == (200, "done")
+        number = int(status[:3])
+        assert (await ask(front)).status == (number if 400 <= number < 600 else 400)
+
+
 @pytest.mark.parametrize("whole", [response, streamed], ids=["json", "stream"])
 async def test_what_comes_behind_a_response_answers_nobody_elses_request(good: Stage, whole: Any) -> None:
     bad = Bad(whole(result_of("the first")) + response(result_of("the first's")), whole(result_of("the second")))
