@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.domain.model import Owner
 from perdure.gateway.backends import Asker
+from perdure.gateway.config import parse
 from perdure.gateway.shelf import KINDS, TOOLS
 from tests.gateway.raw_backend import Asked, liar, response, result
 from tests.gateway.support import Front, fronting
@@ -114,3 +115,21 @@ async def test_what_was_listed_last_stands_in_for_a_backend_that_fails() -> None
         page = await listed(front)
         assert [tool["name"] for tool in page["tools"]] == ["it_t1"]
         assert page["ttlMs"] == 0
+
+
+async def test_a_tool_that_was_added_since_the_last_list_is_found_where_names_stay_as_they_are() -> None:
+    """The client may have listed it at another gateway."""
+    one, two = Listing(cacheScope="public"), Listing(cacheScope="public")
+    async with liar(one.answer) as first, liar(two.answer) as second:
+        config = parse(
+            '[gateway]\nstore = "memory"\n'
+            + "".join(f'[backends.{n}]\nurl = "{at.url}"\nprefix = ""\n' for n, at in (("a", first), ("b", second)))
+        )
+        async with fronting({}, config=config) as front:
+            two.pages = [{"tools": [{"name": "other", "inputSchema": {"type": "object"}}]}]
+            assert len((await listed(front))["tools"]) == 2
+            two.pages = [{"tools": [{"name": "new", "inputSchema": {"type": "object"}}]}]
+            found = await front.gateway.catalog.tool("new", ADA)
+            assert found is not None
+            assert (found[0].name, found[1]) == ("b", "new")
+            assert await front.gateway.catalog.tool("none at all", ADA) is None

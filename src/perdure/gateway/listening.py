@@ -160,7 +160,7 @@ class Listening:
                 if core.get(flag) is True and capability in capabilities:
                     asked.setdefault(name, {})[flag] = True
         for uri in cast("list[str]", core.get(_URIS) or []):
-            backend = await self._catalog.resource(uri, asker)
+            backend = await self._catalog.resource(uri, asker, fresh=False)  # there may be a thousand
             if backend is not None:
                 cast("list[Any]", asked.setdefault(backend.name, {}).setdefault(_URIS, [])).append(uri)
         return asked

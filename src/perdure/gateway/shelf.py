@@ -116,9 +116,10 @@ class Shelf:
         """The list as it was known last, fresh or not."""
         return self._kept.get((kind.method, asker.owner)) or self._kept.get((kind.method, None))
 
-    async def names(self, kind: Kind, asker: Asker) -> frozenset[str]:
-        """The names in a list, as they were known last, for whoever asks whose a name is."""
-        return (self.last(kind, asker) or await self.list(kind, asker)).names
+    async def names(self, kind: Kind, asker: Asker, *, fresh: bool) -> frozenset[str]:
+        """The names in a list, for whoever asks whose a name is: as they were known last, unless they must be fresh."""
+        last = None if fresh else self.last(kind, asker)
+        return (last or await self.list(kind, asker)).names
 
     def forget(self, kind: Kind) -> None:
         """What is kept of a list is no longer so."""
