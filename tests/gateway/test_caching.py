@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.domain.model import Owner
 from perdure.gateway.backends import Asker
+from perdure.gateway.config import parse
 from perdure.gateway.shelf import KINDS, TOOLS
 from tests.gateway.raw_backend import Asked, liar, response, result
 from tests.gateway.support import Front, fronting
@@ -33,7 +34,7 @@ class Listing:
             )
         else:
             self.asked += 1
-            tool: Any = {"name": f"t{self.asked}", "inputSchema": {}}
+            tool: Any = {"name": f"t{self.asked}", "inputSchema": {"type": "object"}}
             page: Any = self.pages.pop(0) if self.pages else {"tools": [tool]}
             writer.write(response(result(asked, **{**self.hint, **page})))
         await writer.drain()
@@ -74,8 +75,8 @@ async def test_a_list_without_a_hint_is_stale_at_once_and_private() -> None:
 async def test_all_pages_of_a_backend_are_one_list_with_the_shortest_hint() -> None:
     backend = Listing(cacheScope="public")
     backend.pages = [
-        {"tools": [{"name": "a", "inputSchema": {}}], "nextCursor": "more", "ttlMs": 5_000},
-        {"tools": [{"name": "b", "inputSchema": {}}], "ttlMs": 3_000},
+        {"tools": [{"name": "a", "inputSchema": {"type": "object"}}], "nextCursor": "more", "ttlMs": 5_000},
+        {"tools": [{"name": "b", "inputSchema": {"type": "object"}}], "ttlMs": 3_000},
     ]
     async with backend.fronted() as front:
         page = await listed(front)
@@ -91,9 +92,9 @@ async def test_a_backend_whose_cursors_never_end_is_an_error_and_no_endless_loop
         assert (reply.status, reply.error["data"]["backend"]) == (502, "it")
 
 
-async def test_entries_that_are_none_are_an_error() -> None:
+async def test_a_list_that_is_none_is_an_error() -> None:
     backend = Listing()
-    backend.pages = [{"tools": [{"title": "nameless"}]}]
+    backend.pages = [{"tools": {"title": "nameless"}}]
     async with backend.fronted() as front:
         assert (await front.client.exchange(envelope("tools/list"))).status == 502
 
@@ -114,3 +115,21 @@ async def test_what_was_listed_last_stands_in_for_a_backend_that_fails() -> None
         page = await listed(front)
         assert [tool["name"] for tool in page["tools"]] == ["it_t1"]
         assert page["ttlMs"] == 0
+
+
+async def test_a_tool_that_was_added_since_the_last_list_is_found_where_names_stay_as_they_are() -> None:
+    """The client may have listed it at another gateway."""
+    one, two = Listing(cacheScope="public"), Listing(cacheScope="public")
+    async with liar(one.answer) as first, liar(two.answer) as second:
+        config = parse(
+            '[gateway]\nstore = "memory"\n'
+            + "".join(f'[backends.{n}]\nurl = "{at.url}"\nprefix = ""\n' for n, at in (("a", first), ("b", second)))
+        )
+        async with fronting({}, config=config) as front:
+            two.pages = [{"tools": [{"name": "other", "inputSchema": {"type": "object"}}]}]
+            assert len((await listed(front))["tools"]) == 2
+            two.pages = [{"tools": [{"name": "new", "inputSchema": {"type": "object"}}]}]
+            found = await front.gateway.catalog.tool("new", ADA)
+            assert found is not None
+            assert (found[0].name, found[1]) == ("b", "new")
+            assert await front.gateway.catalog.tool("none at all", ADA) is None

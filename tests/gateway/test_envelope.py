@@ -87,3 +87,14 @@ async def test_only_post_is_served(pair: Pair) -> None:
         here = await pair.client.speak(b"", [*headers(LIST).items()], request=request)
         there = await pair.one.client.speak(b"", [*headers(LIST).items()], request=request)
         assert here.status == there.status == 405
+
+
+async def test_what_is_nested_deeper_than_can_be_passed_on_is_refused_as_no_json(pair: Pair) -> None:
+    seen: set[int] = set()
+    for depth in range(800, 1_000, 7):
+        body = json.dumps(envelope("tools/call", {"name": "one_hello", "arguments": {"name": "@"}}))
+        content = body.replace('"@"', "[" * depth + "]" * depth).encode()
+        reply = await pair.client.post(content, [*headers(json.loads(body)).items()])
+        seen.add(reply.code)
+    # -32602 is the backend's: it has read it.
+    assert seen == {-32602, -32700}

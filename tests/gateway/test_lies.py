@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure.domain.errors import TaskNotFound
+from perdure.domain.errors import StoreUnavailable, TaskNotFound
 from perdure.domain.model import Owner
+from perdure.domain.routing import Route
+from perdure.store.memory import MemoryRoutes
 from perdure.wire.identity import ANONYMOUS
 from tests.gateway.raw_backend import Asked, Liar, event, liar, response, result, stream
 from tests.gateway.support import Front, configured, fronting
@@ -101,6 +103,31 @@ async def test_a_task_for_a_client_without_the_extension_is_refused_and_cancelle
         await is_well(front)
 
 
+def streamed(message: Any) -> bytes:
+    return stream(event(message))
+
+
+def result_of(text: str) -> Any:
+    return {"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete", "content": [], "text": text}}
+
+
+@pytest.mark.parametrize("status", ["202 A", "205 R", "299 N", "400 B", "429 T", "500 I", "503 S", "999 Z"])
+async def test_a_result_is_one_whatever_status_it_came_with(good: Stage, status: str) -> None:
+    wrong = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no"}}
+    async with beside(good, Bad(response(result_of("done"), status), response(wrong, status))) as (front, _):
+        reply = await ask(front)
+        assert (reply.status, reply.result["text"]) == (200, "done")
+        number = int(status[:3])
+        assert (await ask(front)).status == (number if 400 <= number < 600 else 400)
+
+
+@pytest.mark.parametrize("whole", [response, streamed], ids=["json", "stream"])
+async def test_what_comes_behind_a_response_answers_nobody_elses_request(good: Stage, whole: Any) -> None:
+    bad = Bad(whole(result_of("the first")) + response(result_of("the first's")), whole(result_of("the second")))
+    async with beside(good, bad) as (front, _):
+        assert [(await ask(front)).result["text"] for _ in range(2)] == ["the first", "the second"]
+
+
 WRONG: dict[str, list[Any]] = {
     "taskId": [5, "", "x" * 5_000, "a\0b"],
     "ttlMs": [-1, "soon", [], True],
@@ -128,6 +155,22 @@ async def test_the_task_of_another_owner_is_refused_and_not_cancelled(good: Stag
         assert (await front.routes.find(other, "tsk_" + "a" * 32)).owner == other
         with pytest.raises(TaskNotFound):
             await front.routes.find(ANONYMOUS, "tsk_" + "a" * 32)
+
+
+async def test_a_task_without_a_route_has_begun_all_the_same_and_its_client_hears_that(good: Stage) -> None:
+    class Full(MemoryRoutes):
+        async def lay(
+            self, owner: Owner, backend: str, backend_task_id: str, ttl_ms: int | None, gateway_id: str
+        ) -> Route:
+            raise StoreUnavailable
+
+    bad = Bad(said(HANDLE))
+    async with liar(bad.answer) as lying, fronting({"bad": lying.url}, routes=Full()) as front:
+        reply = await ask(front)
+        assert (reply.status, reply.code, dict(reply.fields)["retry-after"]) == (503, -32000, "1")
+        # Without this, an error that says when to come back is read as: it was not done, do it again.
+        assert reply.error["data"]["dev.perdure/unreachable"] is True
+        await eventually(lambda: len(bad.asked) == 2, "the task was not cancelled")
 
 
 async def test_one_task_twice_for_one_owner_is_one_task(good: Stage) -> None:
@@ -189,6 +232,13 @@ async def test_an_answer_that_is_too_large_is_an_error(good: Stage) -> None:
         await is_well(front)
 
 
+async def test_an_answer_may_be_as_large_on_a_stream_as_in_one_piece(good: Stage) -> None:
+    large = result_of("x" * 5_000_000)
+    async with beside(good, Bad(streamed(large), response(large))) as (front, _):
+        for _ in range(2):
+            assert len((await ask(front)).result["text"]) == 5_000_000
+
+
 async def test_a_stream_of_nothing_but_comments_is_an_error(good: Stage) -> None:
     async with beside(good, Bad(stream(b": nothing\n" * 20_000, end=False))) as (front, _):
         reply = await ask(front)
@@ -226,6 +276,25 @@ async def test_a_backend_that_hangs_costs_its_own_client_a_time_out_and_nobody_e
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
         await eventually(lying.hung_up.is_set, "the backend was left waiting")
+
+
+async def test_a_call_that_the_end_of_the_gateway_cuts_off_is_answered_and_may_have_been_carried_out(
+    good: Stage,
+) -> None:
+    bad = Bad(None)
+    async with beside(good, bad) as (front, lying):
+        answers: list[Any] = []
+
+        async def call() -> None:
+            answers.append(await ask(front))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(call())
+            await eventually(lambda: len(bad.asked) == 1, "it was not asked")
+            front.gateway.end_requests()
+        assert (answers[0].status, answers[0].code) == (503, -32000)
+        assert answers[0].error["data"]["dev.perdure/unreachable"] is True
+        await eventually(lying.hung_up.is_set, "the backend does not hear of it")
 
 
 async def test_snapshots_on_a_stream_that_nobody_asked_for_go_no_further(good: Stage) -> None:
@@ -308,20 +377,6 @@ async def test_addresses_that_are_none_are_not_acknowledged_and_the_lists_of_oth
             async with front.client.streaming(request) as answer:
                 first = await anext(line async for line in answer.aiter_lines() if line.startswith("data:"))
     assert json.loads(first.removeprefix("data:"))["params"]["notifications"] == {"toolsListChanged": True}
-
-
-@pytest.mark.parametrize("capabilities", [5, ["tools"], "tools", None], ids=repr)
-async def test_capabilities_that_are_none_are_as_if_that_backend_were_away(good: Stage, capabilities: Any) -> None:
-    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
-        writer.write(response(result(asked, capabilities=capabilities)))
-        await writer.drain()
-
-    async with liar(answer) as lying, fronting({"bad": lying.url, "good": good.client.url}) as front:
-        assert "tools" in (await front.client.request("server/discover")).result["capabilities"]
-        listed = (await front.client.request("tools/list")).result
-        assert listed["tools"][0]["name"].startswith("good_")
-        assert listed["ttlMs"] == 0
-        await is_well(front)
 
 
 async def test_a_backend_that_can_not_listen_is_polled(good: Stage) -> None:

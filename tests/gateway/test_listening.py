@@ -53,6 +53,20 @@ async def test_without_the_extension_it_is_refused(pair: Pair) -> None:
     assert (await refused(pair.client, listen_request("nonsense"))).code == -32602
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [{"taskIds": ["tsk_" + letter * 32 for letter in "abc"]}, {"resourceSubscriptions": ["x:1", "x:2", "x:3"]}],
+    ids=str,
+)
+async def test_more_than_one_stream_may_ask_for_is_refused_with_the_reason(pair: Pair, asked: Any) -> None:
+    backends = {"one": pair.one.client.url}
+    async with fronting(backends, "[limits]\nsubscribed_tasks = 2") as front:
+        reply = await refused(front.client, envelope("subscriptions/listen", {"notifications": asked}))
+        assert reply.code == -32602
+        assert "2" in reply.error["message"]
+        assert "subscribed_tasks" in reply.error["message"]
+
+
 async def test_a_client_that_hangs_up_leaves_no_stream_open(pair: Pair) -> None:
     one = await pair.client.start("one_gated")
     async with listening(pair.client, one) as stream:

@@ -97,6 +97,18 @@ async def test_what_was_got_is_kept_until_shortly_before_it_expires_for_each_tok
         assert len(server.asked) == 3
 
 
+async def test_one_that_is_said_to_last_for_ever_is_kept_for_a_day() -> None:
+    clock = Clock()
+    async with exchanging(grants({**GRANT, "expires_in": 10**400}), clock=clock) as (server, exchange):
+        await exchange.headers(ADA, token())
+        clock.now += 86_000
+        await exchange.headers(ADA, token())
+        assert len(server.asked) == 1
+        clock.now += 400
+        await exchange.headers(ADA, token())
+        assert len(server.asked) == 2
+
+
 async def test_it_is_not_kept_longer_than_the_clients_own_token_lasts() -> None:
     clock = Clock()
     async with exchanging(grants(), clock=clock) as (server, exchange):

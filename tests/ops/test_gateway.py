@@ -1,6 +1,7 @@
 """`perdure gateway`: what it refuses before it opens a port, and what is at its address beside /mcp."""
 
 import asyncio
+import os
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -45,6 +46,40 @@ def test_a_file_with_errors_is_refused_with_all_of_them(tmp_path: Path) -> None:
         "backends.a.url",
         "gateway.wrong",
     ]
+
+
+UNCALLABLE = ["http://a..b/", "http://" + "a" * 70, "http://it:99999/", "http://it:0/", "http://u:SECRET@[h/"]
+
+
+@pytest.mark.parametrize("url", [*UNCALLABLE, "ftp://u:SECRET@it/", "socks5://it", "it"])
+def test_an_address_that_can_not_be_called_is_refused_in_a_line_that_does_not_repeat_it(
+    tmp_path: Path, url: str
+) -> None:
+    for text in (
+        SMALLEST.replace("http://127.0.0.1:9/mcp", url),
+        f'{SMALLEST}proxy = "{url}"\n',
+        f'{SMALLEST}identity = {{ kind = "exchange", endpoint = "{url}", client_id = "g", audience = "a", '
+        f'client_secret_file = "{__file__}" }}\n',
+        f'{SMALLEST}[auth]\nverifier = "a:b"\nissuer = "{url}"\nresource = "https://it"\n',
+        f'{SMALLEST}[auth]\nverifier = "a:b"\nissuer = "https://it"\nresource = "{url}"\n',
+    ):
+        said = refusal(tmp_path, text)
+        assert said.startswith("perdure: ")
+        assert "http" in said
+        assert "SECRET" not in said
+
+
+@pytest.mark.parametrize("secret", [b"\xff\xfe", b"\xed\xa0\x80"], ids=str)
+def test_a_client_secret_that_is_no_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: bytes
+) -> None:
+    (tmp_path / "secret").write_bytes(secret)
+    monkeypatch.setitem(os.environ, "GATEWAY_SECRET", os.fsdecode(secret))
+    for place in (SecretPlace(None, str(tmp_path / "secret")), SecretPlace("GATEWAY_SECRET", None)):
+        exchange = ExchangeConfig("https://as/token", "g", place, "a", None, None)
+        config = BackendConfig("it", "http://127.0.0.1:9/mcp", Naming(), Naming(), identity=exchange)
+        with pytest.raises(ConfigurationError, match="no text"):
+            passing_of(config, "front")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -105,3 +105,24 @@ for name in ("uvicorn.error", "mcp.server.streamable_http"):
         "uvicorn.error",
         "mcp.server.streamable_http",
     ]
+
+
+FULL: Final = """\
+import logging
+from perdure.ops import logs
+logs.configure()
+logs.configure()
+for n in range(3):
+    try:
+        raise OSError(24, "Too many open files")
+    except OSError as error:
+        logging.getLogger("asyncio").error("socket.accept() out of system resource\\nsocket: %d", n, exc_info=error)
+logging.getLogger("asyncio").error("something else")
+"""
+
+
+async def test_of_connections_that_can_not_be_accepted_there_is_one_line_and_no_trace() -> None:
+    """asyncio writes 2,048 of them a second, each with a traceback."""
+    full, other = (await written(FULL)).splitlines()
+    assert full.endswith("ERROR asyncio: no connection can be accepted: [Errno 24] Too many open files")
+    assert other.endswith("something else")

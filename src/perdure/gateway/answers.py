@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -36,6 +37,8 @@ __all__ = [
 UNAVAILABLE: Final = -32000
 """Out of capacity, or somebody can't be reached: the same request may succeed after `data.retryAfterMs`."""
 
+_SAID: Final = frozenset({200, *(status for status in HTTPStatus if status >= 400)})
+"""Statuses that an error may have come with and that a server can send; a backend may make others up."""
 _ABOUT_US: Final = frozenset({401, 403, 407})
 
 RequestId = int | str | None
@@ -77,10 +80,16 @@ def failure(id: RequestId, error: MCPError | PerdureError | Fault) -> Answer:
 
 
 def passed(message: JSONObject, status: int) -> Answer:
-    """A backend's response. That it does not let the gateway in is no word to the client, whose token is good here."""
-    if status in _ABOUT_US:
-        error = message.get("error")
-        code = error.get("code") if isinstance(error, dict) else None
+    """A backend's response.
+
+    A result is one whatever status it came with: under 503 a client would take a task for one that was not begun. That
+    the backend does not let the gateway in is no word to the client, whose token is good here.
+    """
+    error = message.get("error")
+    if not isinstance(error, dict):
+        return Answer(message)
+    if status not in _SAID or status in _ABOUT_US:
+        code = error.get("code")
         status = ERROR_CODE_HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200
     return Answer(message, status)
 

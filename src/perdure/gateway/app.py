@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final, cast
 
 import anyio
@@ -35,7 +36,7 @@ from .backends import Asker, Backend
 from .catalog import Catalog
 from .envelope import Notification, Refused, Request
 from .extending import Extending
-from .faults import Fault
+from .faults import Fault, Leaving
 from .finding import FORWARDED, Finding
 from .forwarding import Forwarding
 from .inflight import Caller, InFlight, Pending
@@ -44,6 +45,7 @@ from .metrics import Metrics, exposition
 from .relay import Outlet, Stalled
 from .routing import Routing
 from .shelf import KINDS
+from .steady import steadily
 from .tasks import METHODS, TaskRequests
 from .watching import watch
 
@@ -141,10 +143,10 @@ class Gateway:
                 LISTEN: self.listening.serve,
             }
             for backend in self.backends.values():
-                group.start_soon(backend.health.run)
-                group.start_soon(watch, backend, self.catalog, self.routing)
+                group.start_soon(steadily, backend.health.run)
+                group.start_soon(steadily, partial(watch, backend, self.catalog, self.routing))
             janitor = self.routing.janitor(Asking(self.backends), self._retention, self._give_up)
-            group.start_soon(janitor.keep_house)
+            group.start_soon(steadily, janitor.keep_house)
             try:
                 yield
             finally:
@@ -161,6 +163,10 @@ class Gateway:
     def end_subscriptions(self) -> None:
         """Have all streams that are listened to end, and say so. On the event loop only."""
         self.listening.end()
+
+    def end_requests(self) -> None:
+        """Have all requests that are under way end, and their clients hear why: they would be cut off. As above."""
+        self.in_flight.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One HTTP request."""
@@ -220,6 +226,8 @@ class Gateway:
         if pending.told and not outlet.over:
             error = MCPError(CONNECTION_CLOSED, "Request cancelled", {"gateway": True})
             await outlet.answer(failure(request.id, error))
+        elif pending.cut_off and not outlet.over:
+            await outlet.answer(failure(request.id, Leaving(pending.backend or "")))
         return pending
 
     def _asker(self) -> Asker:

@@ -151,7 +151,7 @@ class Catalog:
             try:
                 return await shelf.list(kind, asker)
             except Fault as fault:
-                logger.warning("the backend %s did not list its %ss: %s", backend.name, kind.noun, fault)
+                _tell(backend, kind, fault)
                 faults.append(fault)
                 return replace(shelf.last(kind, asker) or _NONE, ttl_ms=0)
 
@@ -183,37 +183,56 @@ class Catalog:
         # A name that begins like a prefix, or is in a map, can be nobody else's unless a backend exposes any name.
         if len(possible) <= 1:
             return possible[0] if possible else None
-        names = await self._names(kind, [backend for backend, _ in possible], asker)
-        return next(((backend, theirs) for backend, theirs in possible if theirs in names[backend.name]), None)
+        # What is in no list as it was known last may have been added since: the client may have listed elsewhere.
+        for fresh in (False, True):
+            names = await self._names(kind, [backend for backend, _ in possible], asker, fresh=fresh)
+            for backend, theirs in possible:
+                if theirs in names[backend.name]:
+                    return backend, theirs
+        return None
 
-    async def _names(self, kind: Kind, backends: Sequence[Backend], asker: Asker) -> dict[str, frozenset[str]]:
+    async def _names(
+        self, kind: Kind, backends: Sequence[Backend], asker: Asker, *, fresh: bool
+    ) -> dict[str, frozenset[str]]:
         """What each of them lists. One that can't be asked just now has nothing, as far as anybody can tell."""
         names: dict[str, frozenset[str]] = {}
         for backend in backends:
             try:
-                names[backend.name] = await self._shelves[backend.name].names(kind, asker)
+                names[backend.name] = await self._shelves[backend.name].names(kind, asker, fresh=fresh)
             except Fault as fault:
-                logger.info("the backend %s did not list its %ss: %s", backend.name, kind.noun, fault)
+                _tell(backend, kind, fault)
                 names[backend.name] = frozenset()
         return names
 
-    async def resource(self, uri: str, asker: Asker) -> Backend | None:
-        """The backend that has a resource: by how its address begins, as it lists it, or as a template of it has it."""
+    async def resource(self, uri: str, asker: Asker, *, fresh: bool = True) -> Backend | None:
+        """The backend that has a resource: by how its address begins, as it lists it, or as a template of it has it.
+
+        `fresh`: whether to look at the lists anew if none of them has it as it was known last.
+        """
         if (claimed := self._claimed(uri)) is not None:
             return claimed
         open_ones = [backend for backend in self._backends if not backend.addresses]
         if len(open_ones) == 1:
             return open_ones[0]
-        resources = await self._names(KINDS[RESOURCES], open_ones, asker)
+        found = await self._listing(uri, open_ones, asker, fresh=False)
+        return await self._listing(uri, open_ones, asker, fresh=True) if found is None and fresh else found
+
+    async def _listing(self, uri: str, open_ones: Sequence[Backend], asker: Asker, *, fresh: bool) -> Backend | None:
+        resources = await self._names(KINDS[RESOURCES], open_ones, asker, fresh=fresh)
         for backend in open_ones:
             if uri in resources[backend.name]:
                 return backend
-        templates = await self._names(KINDS[TEMPLATES], open_ones, asker)
+        templates = await self._names(KINDS[TEMPLATES], open_ones, asker, fresh=fresh)
         for backend in open_ones:
             of_it = templates[backend.name]
             if uri in of_it or any(fits(uri, template) for template in of_it):
                 return backend
         return None
+
+
+def _tell(backend: Backend, kind: Kind, fault: Fault) -> None:
+    if (more := backend.upstream.seldom.due(f"{kind.noun} {fault}")) is not None:
+        logger.warning("the backend %s did not list its %ss: %s%s", backend.name, kind.noun, fault, more)
 
 
 def _digest(entries: list[JSONObject], kind: Kind) -> str:

@@ -53,6 +53,7 @@ def uris(core: JSONObject) -> list[str]:
 def honored(asked: JSONObject, said: JSONObject) -> JSONObject:
     """What of the core's kinds was asked for, as far as a backend says that it takes part."""
     kept: JSONObject = {change.flag: True for change in flagged(asked) if said.get(change.flag) is True}
-    theirs: Any = said.get(URIS)
-    same = [uri for uri in uris(asked) if isinstance(theirs, list) and uri in theirs]
+    theirs = said.get(URIS)
+    named = {each for each in cast("list[Any]", theirs) if isinstance(each, str)} if isinstance(theirs, list) else ()
+    same = [uri for uri in uris(asked) if uri in named]
     return {**kept, URIS: cast("Any", same)} if same else kept

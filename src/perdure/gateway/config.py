@@ -32,6 +32,7 @@ from .config_identity import ExchangeConfig, ForwardConfig, SignedConfig, identi
 from .config_tables import Table
 from .health import HealthBounds
 from .retrying import Safe
+from .urls import callable_url
 
 __all__ = ["AuthConfig", "BackendConfig", "GatewayConfig", "Timeouts", "load", "parse"]
 
@@ -177,8 +178,8 @@ def _auth(table: Table) -> AuthConfig:
     if found.verifier and not (name.isidentifier() and module.replace(".", "_").isidentifier()):
         table.wrong("verifier", "write MODULE:ATTRIBUTE, for example company.auth:verifier")
     for key, url in (("issuer", found.issuer), ("resource", found.resource)):
-        if url and not url.startswith(("https://", "http://")):
-            table.wrong(key, "write a URL that begins with https://")
+        if url and callable_url(url) is None:
+            table.wrong(key, "write a URL that begins with https://, and a host")
     table.end()
     return found
 

@@ -241,6 +241,8 @@ class _Connection(asyncio.Protocol):
         http = self._http
         if self.gone or http.our_state is not h11.DONE or http.their_state is not h11.DONE:
             return False
+        if http.trailing_data[0]:  # it came along with the response, and would be the next one, to somebody else
+            return False
         http.start_next_cycle()
         self.since = asyncio.get_running_loop().time()
         return True

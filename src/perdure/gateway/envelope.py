@@ -51,6 +51,9 @@ _PASSED: Final = frozenset({MCP_PROTOCOL_VERSION_HEADER, MCP_METHOD_HEADER, "tra
 _PARAM: Final = MCP_PARAM_HEADER_PREFIX.lower()
 _NOT_ONE: Final = "Body must be a single JSON-RPC request or notification object"
 
+_SPARE: Final = 100
+"""Frames of the stack: a request is written to a backend some forty further down than it is read here."""
+
 _SURROGATE: Final = "a lone surrogate"
 _INFINITE: Final = "NaN or an infinity"
 
@@ -137,7 +140,9 @@ def _is_text(id: int | str) -> bool:
 def _parsed(body: bytes) -> tuple[Any, bool]:
     """What is in a body, and whether it can be passed on: Python's parser, a server's, takes NaN and infinities."""
     try:
-        return rawjson.decode(body), True
+        return rawjson.decode(body, _SPARE), True
+    except rawjson.TooDeep:
+        raise Refused(None, MCPError(PARSE_ERROR, "Parse error")) from None
     except rawjson.NotJSON:
         pass
     try:
@@ -163,8 +168,13 @@ def _check_headers(id: int | str, decoded: JSONObject, given: list[tuple[str, st
 
 
 def _twice(given: list[tuple[str, str]]) -> str | None:
-    names = [name for name, _ in given if name.startswith(_PARAM)]
-    return next((name for name in names if names.count(name) > 1), None) if len(names) > 1 else None
+    seen: set[str] = set()
+    for name, _ in given:
+        if name.startswith(_PARAM):
+            if name in seen:
+                return name
+            seen.add(name)
+    return None
 
 
 def _rejected(id: int | str | None, rejection: InboundLadderRejection) -> Refused:

@@ -27,7 +27,9 @@ __all__ = [
     "Fault",
     "IdentityRefused",
     "IdentityUnavailable",
+    "Leaving",
     "Overloaded",
+    "Unrouted",
 ]
 
 _SOON_MS: Final = 1_000
@@ -157,6 +159,24 @@ class Overloaded(Fault):
 
     def __init__(self, backend: str, *, retry_after_ms: int = _SOON_MS) -> None:
         super().__init__(backend, f"The backend {backend} has no room just now", retry_after_ms=retry_after_ms)
+
+
+class Unrouted(Fault):
+    """It began a task that nobody can be told of: the table of routes can't be written just now."""
+
+    status = 503
+
+    def __init__(self, backend: str, why: str, retry_after_ms: int) -> None:
+        super().__init__(backend, why, retry_after_ms=retry_after_ms, begun=True)
+
+
+class Leaving(Fault):
+    """The gateway ends, and the request had no answer yet when it had to. `backend`: "" if none had been found."""
+
+    status = 503
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(backend, "The gateway is being shut down", retry_after_ms=_SOON_MS, begun=bool(backend))
 
 
 class IdentityRefused(Fault):

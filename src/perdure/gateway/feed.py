@@ -121,7 +121,8 @@ class Feed:
                 if self._can_listen:
                     await self._listen()
             except Fault as fault:
-                logger.info("a stream of the backend %s broke off: %s", self.backend.name, fault)
+                if (more := self.backend.upstream.seldom.due(f"stream {fault}")) is not None:
+                    logger.info("a stream of the backend %s broke off: %s%s", self.backend.name, fault, more)
             await self._begin()
             if self.is_over:
                 return
@@ -212,7 +213,7 @@ class Feed:
                 await self._list_changed(change)
 
     def _params(self, message: JSONObject) -> JSONObject:
-        params = message.get("params") or {}
+        params = message.get("params", {})
         if not isinstance(params, dict):
             raise BackendBroken(self.backend.name, "a notification's parameters are no object")
         return params
@@ -272,7 +273,7 @@ class Feed:
                 self._open.pop(theirs, None)
                 return
             await self._snapshot(theirs, snapshot)
-        except Fault as fault:
+        except Fault as fault:  # nonsense too: it is one task's, and others are told of on the same stream
             wait = _POLL if fault.retry_after_ms is None else fault.retry_after_ms / 1000
             task.due = anyio.current_time() + max(wait, task.every)
         else:

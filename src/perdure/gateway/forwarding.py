@@ -25,7 +25,7 @@ from . import rewriting
 from .answers import Answer, failure, passed, refused_handle
 from .backends import Asker, Backend
 from .envelope import Request
-from .faults import BackendTimeout, Fault
+from .faults import BackendTimeout, Fault, Unrouted
 from .feed import TASKS
 from .inflight import Pending
 from .relay import Outlet
@@ -115,7 +115,9 @@ class Forwarding:
         if is_handle(response):
             try:
                 response = await self._routed(it, asker, response)
-            except (MCPError, StoreUnavailable) as error:
+            except StoreUnavailable as error:
+                return failure(it.request.id, Unrouted(it.backend.name, str(error), error.retry_after_ms))
+            except MCPError as error:
                 return failure(it.request.id, error)
         return passed(response, status)
 

@@ -29,13 +29,17 @@ class Caller:
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """One request. `backend`: whom it was sent on to, once that is known. `told`: its client wants no answer."""
+    """One request. `backend`: whom it was sent on to, once that is known.
+
+    `told`: its client wants no answer. `cut_off`: the gateway ends.
+    """
 
     caller: Caller
     id: int | str
     scope: anyio.CancelScope
     backend: str | None = None
     told: bool = False
+    cut_off: bool = False
 
 
 class InFlight:
@@ -59,6 +63,13 @@ class InFlight:
             several.discard(pending)
             if not several:
                 self._pending.pop((caller, id), None)
+
+    def end(self) -> None:
+        """End all of them: the gateway has no more time for them."""
+        for several in [*self._pending.values()]:
+            for pending in several:
+                pending.cut_off = True
+                pending.scope.cancel()
 
     def cancel(self, caller: Caller, id: object) -> bool:
         """End the request of that id, if there is just one. False: there was none, or it can't be told which."""

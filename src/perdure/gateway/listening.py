@@ -24,7 +24,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import INVALID_PARAMS, SERVER_INFO_META_KEY
 
 from perdure.domain import ids
-from perdure.domain.errors import LimitExceeded, MalformedTaskId
+from perdure.domain.errors import MalformedTaskId
 from perdure.domain.model import JSONObject, Owner
 from perdure.domain.routing import Route
 from perdure.wire.identity import is_one_of_many
@@ -51,7 +51,7 @@ _RETRY_MS: Final = 5_000
 
 
 class Listening:
-    """All streams of one gateway. `most`: at once; `of_owner`: of one owner's; `tasks`: on one of them."""
+    """All streams of one gateway. `most`: at once; `of_owner`: of one owner's; `tasks`, and resources: on one."""
 
     def __init__(
         self,
@@ -86,13 +86,14 @@ class Listening:
         """Serve one stream.
 
         Raises:
-            MCPError: -32602, -32021; -32000 if there are too many.
-            LimitExceeded: too many tasks.
+            MCPError: -32602, too many tasks or resources for one stream among it; -32021; -32000 if there are too many.
             Stalled: the client does not read it.
         """
         task_ids, core = _asked(request)
-        if task_ids is not None and len(task_ids) > self._tasks:
-            raise LimitExceeded(f"A subscription may ask for {self._tasks} tasks at most (subscribed_tasks)")
+        for what, asked in (("tasks", task_ids or []), ("resources", changes.uris(core))):
+            if len(asked) > self._tasks:
+                text = f"A subscription may ask for {self._tasks} {what} at most (subscribed_tasks)"
+                raise MCPError(INVALID_PARAMS, text)
         with self._admitted(asker) as scope:
             stream = _Stream(self, request, asker, outlet)
             routes = await self._routing.find_many(asker.owner, task_ids or ())
@@ -161,7 +162,7 @@ class Listening:
                 if change.capability in capabilities:
                     asked.setdefault(name, {})[change.flag] = True
         for uri in changes.uris(core):
-            backend = await self._catalog.resource(uri, asker)
+            backend = await self._catalog.resource(uri, asker, fresh=False)  # there may be a thousand
             if backend is not None:
                 cast("list[Any]", asked.setdefault(backend.name, {}).setdefault(changes.URIS, [])).append(uri)
         return asked

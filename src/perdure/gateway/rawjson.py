@@ -13,11 +13,15 @@ from typing import Final, NoReturn, cast
 
 from perdure.domain.model import JSONObject
 
-__all__ = ["NotJSON", "decode", "encode"]
+__all__ = ["NotJSON", "TooDeep", "decode", "encode"]
 
 
 class NotJSON(ValueError):
     """It is not one JSON object. The text says why, and repeats nothing of it."""
+
+
+class TooDeep(NotJSON):
+    """It may be JSON, and nobody here can read it, or could write it again."""
 
 
 def _constant(name: str) -> NoReturn:
@@ -31,27 +35,42 @@ def _number(text: str) -> float:
     return value
 
 
+_SHALLOW: Final = 200
+"""Objects and lists in a text that can't be nested too deeply anywhere, however they are."""
+
 _decoder: Final = json.JSONDecoder(parse_constant=_constant, parse_float=_number)
 _encoder: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
-def decode(data: bytes | str) -> JSONObject:
+def decode(data: bytes | str, spare: int = 0) -> JSONObject:
     """The object that `data` is.
+
+    `spare`: frames of the stack that have to be left. Writing takes as many as reading; so what is read near the top of
+    the stack, and written further down, needs some.
 
     Raises:
         NotJSON: it is none, is no UTF-8, or is nested too deeply to be read.
     """
     try:
-        value: object = _decoder.decode(data if isinstance(data, str) else data.decode("utf-8"))
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        value = _below(spare, text) if spare and _may_be_deep(text) else _decoder.decode(text)
     except NotJSON:
         raise
     except RecursionError:
-        raise NotJSON("it is nested too deeply") from None
+        raise TooDeep("it is nested too deeply") from None
     except ValueError:  # a number of too many digits, and bytes that are no UTF-8, are such errors too
         raise NotJSON("it is no JSON") from None
     if not isinstance(value, dict):
         raise NotJSON("it is no JSON object")
     return cast("JSONObject", value)
+
+
+def _may_be_deep(text: str) -> bool:
+    return text.count("{") + text.count("[") > _SHALLOW
+
+
+def _below(spare: int, text: str) -> object:
+    return _decoder.decode(text) if spare == 0 else _below(spare - 1, text)
 
 
 def encode(value: JSONObject) -> bytes:

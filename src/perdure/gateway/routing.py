@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, cast
 
 from perdure.domain import ids
-from perdure.domain.errors import RouteTaken, StoreUnavailable
+from perdure.domain.errors import RouteTaken, StoreUnavailable, Unreadable
 from perdure.domain.model import JSON, JSONObject, Owner
 from perdure.domain.routing import MAX_BACKEND_TASK_ID, Route, is_news
 from perdure.store.clock import WallClock
@@ -108,7 +108,7 @@ class Routing:
         if is_news(route, ttl_ms, ended=ended):
             try:
                 await self._routes.update(route.id, ttl_ms=ttl_ms, ended=ended)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, Unreadable) as error:
                 logger.warning("what a task is like could not be noted on its route: %s", error)
 
 

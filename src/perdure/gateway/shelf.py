@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,11 +11,13 @@ from typing import Final, cast
 import anyio
 from mcp_types import METHOD_NOT_FOUND
 
-from perdure.domain.model import JSON, JSONObject, Owner
+from perdure.domain.model import JSONObject, Owner
 from perdure.domain.names import DISCOVER
 
+from . import judging
 from .backends import Asker, Backend, Naming
-from .faults import BackendBroken
+from .faults import BackendBroken, BackendTimeout, BackendUnavailable, Fault
+from .rawjson import encode
 from .retrying import honours_keys, marked, unmarked
 
 __all__ = ["KINDS", "PROMPTS", "RESOURCES", "TEMPLATES", "TOOLS", "Kind", "Listed", "Shelf"]
@@ -24,7 +27,11 @@ PROMPTS: Final = "prompts/list"
 RESOURCES: Final = "resources/list"
 TEMPLATES: Final = "resources/templates/list"
 
+logger = logging.getLogger(__name__)
+
 _PAGES: Final = 1_000
+_WITHIN: Final = 15.0
+"""Seconds for all pages of one list: everybody who lists tools waits for the slowest backend."""
 _ENTRIES: Final = 100_000
 """Of one list, at most: a backend may make up pages without end."""
 _OWNERS: Final = 1_000
@@ -84,22 +91,37 @@ class Listed:
     keyed: frozenset[str] = field(default_factory=frozenset[str], repr=False)
 
 
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """Whoever asks for one thing, one after the other. `fault`: how the last of them fared, at the moment `failed`."""
+
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    fault: Fault | None = None
+    failed: float = 0.0
+
+    def raise_since(self, arrived: float) -> None:
+        """For whoever came before it was known that the backend does not answer: who waited need not find out anew."""
+        if self.fault is not None and self.failed >= arrived:
+            raise self.fault.again()
+
+
 class Shelf:
     """The lists of one backend."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self._kept: OrderedDict[tuple[str, Owner | None], Listed] = OrderedDict()
-        self._turns: dict[tuple[str, Owner | None], anyio.Lock] = {}
+        self._turns: dict[tuple[str, Owner | None], _Turn] = {}
         self._private: set[str] = set()
 
     def last(self, kind: Kind, asker: Asker) -> Listed | None:
         """The list as it was known last, fresh or not."""
         return self._kept.get((kind.method, asker.owner)) or self._kept.get((kind.method, None))
 
-    async def names(self, kind: Kind, asker: Asker) -> frozenset[str]:
-        """The names in a list, as they were known last, for whoever asks whose a name is."""
-        return (self.last(kind, asker) or await self.list(kind, asker)).names
+    async def names(self, kind: Kind, asker: Asker, *, fresh: bool) -> frozenset[str]:
+        """The names in a list, for whoever asks whose a name is: as they were known last, unless they must be fresh."""
+        last = None if fresh else self.last(kind, asker)
+        return (last or await self.list(kind, asker)).names
 
     def forget(self, kind: Kind) -> None:
         """What is kept of a list is no longer so."""
@@ -131,9 +153,10 @@ class Shelf:
 
         async def ask() -> Listed:
             result = await self._ask(DISCOVER, {}, asker)
-            if not isinstance(result.get("capabilities", {}), dict):
-                raise BackendBroken(self.backend.name, "its capabilities are no object")
-            return _listed((result,), _hint(result))
+            good, left_out = judging.capabilities(result.get("capabilities", {}))
+            if left_out:
+                self._tell(f"{left_out} capabilities that are none")
+            return _listed(({**result, "capabilities": good},), _hint(result))
 
         return await self._fresh(DISCOVER, asker, since, ask)
 
@@ -142,18 +165,30 @@ class Shelf:
     ) -> Listed:
         if (kept := self._current(method, asker, since)) is not None:
             return kept
-        # Whoever asks while somebody else does waits for that answer, if it may be for both.
-        turn = (method, asker.owner if method in self._private else None)
-        lock = self._turns.setdefault(turn, anyio.Lock())
+        # Whoever asks while somebody else does waits for that answer, if it may be for both. One that was asked for
+        # since they came is good enough, whatever its ttl: else a crowd would ask one after the other.
+        arrived, key = anyio.current_time(), (method, asker.owner if method in self._private else None)
+        turn = self._turns.setdefault(key, _Turn())
         try:
-            async with lock:
-                if (kept := self._current(method, asker, since)) is not None:
-                    return kept
-                began = anyio.current_time()
-                return self._keep(method, asker, replace(await ask(), since=began))
+            async with turn.lock:
+                for good_enough in (since, arrived if since is None else since):
+                    if (kept := self._current(method, asker, good_enough)) is not None:
+                        return kept
+                turn.raise_since(arrived)
+                return await self._ask_for_all(method, asker, ask, turn)
         finally:
-            if not lock.statistics().tasks_waiting and not lock.locked():
-                self._turns.pop(turn, None)
+            if not turn.lock.statistics().tasks_waiting and not turn.lock.locked():
+                self._turns.pop(key, None)
+
+    async def _ask_for_all(
+        self, method: str, asker: Asker, ask: Callable[[], Awaitable[Listed]], turn: _Turn
+    ) -> Listed:
+        began = anyio.current_time()
+        try:
+            return self._keep(method, asker, replace(await ask(), since=began))
+        except (BackendTimeout, BackendUnavailable) as fault:  # whoever asks; other faults may be about who it is
+            turn.fault, turn.failed = fault, anyio.current_time()
+            raise
 
     def _keep(self, method: str, asker: Asker, listed: Listed) -> Listed:
         if listed.private:
@@ -177,6 +212,7 @@ class Shelf:
         hints: list[tuple[int, bool]] = []
         cursors: set[str] = set()
         params: JSONObject = {}
+        deadline, size = anyio.current_time() + _WITHIN, 0
         for _ in range(_PAGES):
             result = await self._ask(kind.method, params, asker)
             entries += self._entries(kind, result)
@@ -187,8 +223,11 @@ class Shelf:
                 # To clients, all backends are one that honours keys if any does. So which tool does must be true.
                 entries = entries if keyed else [unmarked(entry) for entry in entries]
                 return _listed(tuple(entries), hint, kind.key)
-            if cursor in cursors or len(entries) > _ENTRIES:
+            size += len(encode(result))
+            if cursor in cursors or len(entries) > _ENTRIES or size > self.backend.upstream.bounds.body:
                 break
+            if anyio.current_time() > deadline:
+                raise BackendTimeout(self.backend.name, begun=False, counts=False)
             cursors.add(cursor)
             params = {"cursor": cursor}
         raise BackendBroken(self.backend.name, f"its {kind.method} never ends")
@@ -204,13 +243,16 @@ class Shelf:
 
     def _entries(self, kind: Kind, result: JSONObject) -> list[JSONObject]:
         found = result.get(kind.field, [])
-        if isinstance(found, list) and all(_is_entry(each, kind) for each in found):
-            return cast("list[JSONObject]", found)
-        raise BackendBroken(self.backend.name, f"its {kind.method} holds what is no {kind.noun}")
+        if not isinstance(found, list):
+            raise BackendBroken(self.backend.name, f"its {kind.method} is no list")
+        good, left_out = judging.entries(kind.method, kind.field, found)
+        if left_out:
+            self._tell(f"{left_out} {kind.noun}s that are none")
+        return good
 
-
-def _is_entry(value: JSON, kind: Kind) -> bool:
-    return isinstance(value, dict) and isinstance(value.get(kind.key), str)
+    def _tell(self, what: str) -> None:
+        if (more := self.backend.upstream.seldom.due(what)) is not None:
+            logger.warning("the backend %s lists %s, which are left out%s", self.backend.name, what, more)
 
 
 def _listed(entries: tuple[JSONObject, ...], hint: tuple[int, bool], key: str | None = None) -> Listed:

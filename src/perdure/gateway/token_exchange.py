@@ -31,6 +31,7 @@ from perdure.wire.refusals import Seldom
 
 from .faults import Fault, IdentityRefused, IdentityUnavailable
 from .rawjson import NotJSON, decode
+from .urls import callable_url
 
 __all__ = ["ExchangeTerms", "TokenExchange"]
 
@@ -55,6 +56,8 @@ _UNSAID: Final = 60.0
 """Seconds that a token is kept whose answer does not say how long it lasts."""
 _MARGIN: Final = 30.0
 """Seconds before its end at which a token is replaced, or a fifth of its life, if that is less."""
+_LONGEST: Final = 86_400.0
+"""Seconds that a token is kept at most, whatever the answer says."""
 _REFUSED: Final = 5.0
 """Seconds that a refusal is remembered."""
 
@@ -214,7 +217,7 @@ class TokenExchange:
             raise self._unavailable("the token that it gives is of another type")
         if isinstance(life, bool) or not isinstance(life, int | float) or not 0 < life < math.inf:
             raise self._unavailable("its answer does not say how long the token lasts")
-        return token, life
+        return token, min(life, _LONGEST)
 
     def _refused(self, status: int, answer: JSONObject) -> Fault:
         said = answer.get("error")
@@ -260,10 +263,7 @@ def _parameters(exchange: ExchangeTerms) -> dict[str, str]:
 def _checked(backend: str, exchange: ExchangeTerms) -> httpx2.URL:
     if exchange.audience is None and exchange.resource is None:
         raise ConfigurationError(f"The token exchange for the backend {backend} needs an audience or a resource")
-    try:
-        url = httpx2.URL(exchange.endpoint)
-    except httpx2.InvalidURL:
-        url = httpx2.URL("")
-    if url.host and (url.scheme == "https" or (url.scheme == "http" and is_this_machine(url.host))):
-        return url
-    raise ConfigurationError(f"The token endpoint for the backend {backend} has to be an https:// URL")
+    url = callable_url(exchange.endpoint)
+    if url is None or not (url.scheme == "https" or is_this_machine(url.host)):
+        raise ConfigurationError(f"The token endpoint for the backend {backend} has to be an https:// URL")
+    return url

@@ -40,6 +40,7 @@ from .proxied import Proxied
 from .rawjson import encode
 from .retrying import Safe
 from .sse import SSEBounds
+from .urls import callable_url
 
 __all__ = ["Bounds", "Exchange", "Reply", "Safe", "Upstream"]
 
@@ -148,7 +149,7 @@ class Upstream:
         chance: from 0 to 1, for the pauses between tries.
 
     Raises:
-        ConfigurationError: the URL is none that can be called.
+        ConfigurationError: the URL, or the proxy's, is none that can be called.
     """
 
     def __init__(
@@ -170,10 +171,15 @@ class Upstream:
         self.discovered: JSONObject | None = None
         """The result of the last `server/discover` that was asked of it, by whomever."""
         self._url = _checked(name, url)
+        if proxy is not None and callable_url(proxy) is None:
+            raise ConfigurationError(
+                f"The proxy of the backend {name} has to begin with http:// or https:// and a host"
+            )
         self._proxy = proxy
         self._verify = verify
         self._chance = chance
-        self._seldom = Seldom(clock)
+        self.seldom = Seldom(clock)
+        """Says of a line in the log about this backend whether it is due: what all of its clients meet is one line."""
         self._pools: dict[bool, Connections | Proxied] = {}
 
     async def __aenter__(self) -> Self:
@@ -354,7 +360,7 @@ class Upstream:
     def _note(self, fault: Fault) -> None:
         """A line in the log: clients hear less than whoever runs the gateway has to."""
         cause = type(fault.__cause__ or fault).__name__
-        if (more := self._seldom.due(f"{fault} {cause}")) is not None:
+        if (more := self.seldom.due(f"{fault} {cause}")) is not None:
             logger.warning("%s (%s)%s", fault, cause, more)
 
     def _refuse_if_left_alone(self) -> None:
@@ -376,11 +382,8 @@ def _unsaid(fault: Fault) -> None:
 
 
 def _checked(name: str, text: str) -> httpx2.URL:
-    try:
-        url = httpx2.URL(text)
-    except httpx2.InvalidURL:
-        raise ConfigurationError(f"The URL of the backend {name} is none: {text!r}") from None
-    if url.scheme not in ("http", "https") or not url.host:
+    url = callable_url(text)
+    if url is None:  # and is not repeated: there may be a password in it
         raise ConfigurationError(f"The URL of the backend {name} has to begin with http:// or https:// and a host")
     if url.userinfo or url.fragment:
         raise ConfigurationError(f"The URL of the backend {name} may have no user, password or fragment")

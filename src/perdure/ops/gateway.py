@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +35,7 @@ from perdure.gateway.catalog import Catalog
 from perdure.gateway.config import AuthConfig, BackendConfig, GatewayConfig, load
 from perdure.gateway.health import Health
 from perdure.gateway.routing import Routing
+from perdure.gateway.sse import SSEBounds
 from perdure.gateway.upstream import Bounds, Upstream
 from perdure.store.routes import Routes
 from perdure.wire.identity import ANONYMOUS
@@ -40,12 +43,14 @@ from perdure.wire.identity import ANONYMOUS
 from . import exposure, health, http, logs, options, ports, stores, verdicts
 from .discretion import Command
 from .gateway_identity import passing_of
-from .leaving import Leaving
+from .leaving import DRAIN_SECONDS, Leaving
 
 __all__ = ["assemble", "gateway"]
 
 _LOOK_WITHIN = 15.0
 """Seconds that the backends have for what is compared at the start."""
+_LAST_WORDS = 0.5
+"""Seconds for the answers to those whose requests the end of the gateway cuts off."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -79,7 +84,13 @@ def gateway(
         exposure.say_open()
     http.announce(read.name, host, sockets)
     with Leaving() as leaving:
-        http.listen(app, sockets, log_level="warning", log_config=None, told=proxy.end_subscriptions, last=leaving.last)
+        http.listen(app, sockets, log_level="warning", log_config=None, told=partial(_told, proxy), last=leaving.last)
+
+
+def _told(proxy: Gateway) -> None:
+    """Streams end at once. Other requests have nearly as long as the server waits for them, and then an answer."""
+    proxy.end_subscriptions()
+    asyncio.get_running_loop().call_later(DRAIN_SECONDS - _LAST_WORDS, proxy.end_requests)
 
 
 def _check_exposure(config: GatewayConfig, host: str, *, allowed: bool) -> None:
@@ -139,6 +150,7 @@ def _backend(config: BackendConfig, client_info: dict[str, str]) -> Backend:
         idle=times.idle,
         total=times.request,
         body=config.response_body,
+        events=SSEBounds(event=config.response_body),
         calls=config.concurrency,
         queue=config.queue,
         patience=times.queue,

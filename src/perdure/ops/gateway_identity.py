@@ -24,7 +24,7 @@ def passing_of(config: BackendConfig, gateway: str) -> Passing:
             keys = [_key(config.name, key) for key in signed.keys]
             return SignedHeader(signed.audience, issuer=signed.issuer or gateway, keys=keys)
         case ExchangeConfig() as exchange:
-            secret = _secret(config.name, exchange.client_secret).decode()
+            secret = _text(config.name, _secret(config.name, exchange.client_secret))
             how = ExchangeTerms(
                 exchange.endpoint, exchange.client_id, secret, exchange.audience, exchange.resource, exchange.scope
             )
@@ -40,12 +40,19 @@ def _key(backend: str, key: KeyConfig) -> Key:
     return Key.private(key.id, secret) if key.pair else Key.shared(key.id, secret)
 
 
+def _text(backend: str, secret: bytes) -> str:
+    try:
+        return secret.decode()
+    except UnicodeError:
+        raise ConfigurationError(f"backends.{backend}.identity: the client's secret is no text") from None
+
+
 def _secret(backend: str, place: SecretPlace) -> bytes:
     if place.env is not None:
         value = os.environ.get(place.env, "")
         if not value:
             raise ConfigurationError(f"backends.{backend}.identity: {place.env} is not set in the environment")
-        return value.encode()
+        return os.fsencode(value)
     try:
         return Path(place.file or "").read_bytes().strip()
     except OSError as error:

@@ -15,10 +15,16 @@ from typing import Any, Final, cast
 
 from starlette.requests import ClientDisconnect
 
+from perdure.wire.refusals import Seldom
+
 __all__ = ["configure"]
 
 _OURS: Final = "perdure"
 """The logger above all of ours."""
+
+_ASYNCIO: Final = "asyncio"
+_FULL: Final = "socket.accept() out of system resource"
+"""How asyncio's line begins."""
 
 _TELL_OF_HANG_UPS: Final = ("uvicorn.error", "mcp.server.streamable_http")
 
@@ -32,6 +38,25 @@ class _HangUps(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect | CancelledError))
+
+
+class _Full(logging.Filter):
+    """Of connections that can't be accepted, since there are no more descriptors, one line a minute.
+
+    asyncio tries once a second, as often as the backlog is long, and each try would leave a traceback: 2,048 of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seldom = Seldom()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.getMessage().startswith(_FULL):
+            return True
+        more = self._seldom.due(_FULL)
+        reason = record.exc_info[1] if record.exc_info else None
+        record.msg, record.args, record.exc_info = f"no connection can be accepted: {reason}{more}", None, None
+        return more is not None
 
 
 class _Lines(logging.Formatter):
@@ -58,6 +83,8 @@ def configure(level: str | None = None) -> None:
         logger = logging.getLogger(name)
         if not any(isinstance(each, _HangUps) for each in logger.filters):
             logger.addFilter(_HangUps())
+    if not any(isinstance(each, _Full) for each in logging.getLogger(_ASYNCIO).filters):
+        logging.getLogger(_ASYNCIO).addFilter(_Full())
     root = logging.getLogger()
     if not root.handlers:
         root.setLevel(logging.INFO)
