@@ -60,6 +60,11 @@ def test_a_store_that_there_is_not_is_refused(tmp_path: Path) -> None:
     assert "names no store" in refusal(tmp_path, SMALLEST, "--store", "mysql://it")
 
 
+def test_a_store_on_the_command_line_is_enough(tmp_path: Path) -> None:
+    said = refusal(tmp_path, SMALLEST.replace('store = "sqlite:///routes.db"', ""), "--store", "mysql://it")
+    assert "'mysql://it' names no store" in said
+
+
 def test_a_verifier_that_can_not_be_had_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     auth = '[auth]\nverifier = "nowhere:it"\nissuer = "https://id.example"\nresource = "https://me.example/mcp"\n'
@@ -120,6 +125,13 @@ def test_each_way_of_passing_on_who_asks_gets_its_secret(tmp_path: Path, monkeyp
 def test_a_secret_that_is_not_there_is_refused_by_its_place(place: SecretPlace) -> None:
     signed = SignedConfig("it", None, (KeyConfig("k", place, pair=False),))
     with pytest.raises(ConfigurationError, match=r"backends\.it\.identity: (UNSET is not set|/no/such/file)"):
+        passing_of(backend(signed), "front")
+
+
+def test_a_secret_that_is_too_short_is_refused_by_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "short")
+    signed = SignedConfig("it", None, (KeyConfig("k", SecretPlace("SECRET", None), pair=False),))
+    with pytest.raises(ConfigurationError, match=r"backends\.it\.identity: The key 'k' has less than 32 bytes"):
         passing_of(backend(signed), "front")
 
 

@@ -36,6 +36,7 @@ from .retrying import Safe
 __all__ = ["AuthConfig", "BackendConfig", "GatewayConfig", "Timeouts", "load", "parse"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_LONGEST_NAME: Final = min(MAX_BACKEND, MAX_TENANT)
 _MEBIBYTE: Final = 1024 * 1024
 
 
@@ -111,19 +112,19 @@ class GatewayConfig:
     instructions: str | None = None
 
 
-def load(path: Path) -> GatewayConfig:
-    """What the file says.
+def load(path: Path, store: str | None = None) -> GatewayConfig:
+    """What the file says. `store`: the store's URL, in place of the file's, which then need not have one.
 
     Raises:
         ConfigurationError: it can't be read, or something in it is wrong; each mistake has a line.
     """
     try:
-        return parse(path.read_text("utf-8"), str(path))
+        return parse(path.read_text("utf-8"), str(path), store)
     except (OSError, UnicodeError) as error:
         raise ConfigurationError(f"{path} can't be read: {error}") from None
 
 
-def parse(text: str, where: str = "the configuration") -> GatewayConfig:
+def parse(text: str, where: str = "the configuration", store: str | None = None) -> GatewayConfig:
     """The same of a text.
 
     Raises:
@@ -135,19 +136,20 @@ def parse(text: str, where: str = "the configuration") -> GatewayConfig:
         raise ConfigurationError(f"{where} is no TOML: {error}") from None
     errors: list[str] = []
     top = Table(document, "", errors)
-    found = _gateway(top)
+    found = _gateway(top, store)
     if errors:
         raise ConfigurationError("\n".join([f"{where} can't be used:", *(f"  {error}" for error in errors)]))
     return found
 
 
-def _gateway(top: Table) -> GatewayConfig:
+def _gateway(top: Table, store: str | None) -> GatewayConfig:
     gateway, limits, routes = top.table("gateway"), top.table("limits"), top.table("routes")
     auth = _auth(top.table("auth")) if top.has("auth") else None
+    named = gateway.text("store", store)
     found = GatewayConfig(
         name=gateway.text("name", "perdure-gateway"),
         version=gateway.text("version", "1"),
-        store=gateway.text("store"),
+        store=store or named,
         metrics=gateway.flag("metrics"),
         page=gateway.count("page", 500),
         backends=_backends(top),
@@ -162,6 +164,7 @@ def _gateway(top: Table) -> GatewayConfig:
     )
     for table in (gateway, limits, routes, top):
         table.end()
+    _check_tokens(found, top)
     return found
 
 
@@ -191,8 +194,9 @@ def _backends(top: Table) -> tuple[BackendConfig, ...]:
     all_of_them = Table(cast("dict[str, Any]", given), "backends.", top.errors)
     found: list[BackendConfig] = []
     for name in cast("dict[str, Any]", given):
-        if _NAME.fullmatch(name) is None or len(name) > min(MAX_BACKEND, MAX_TENANT):
-            all_of_them.wrong(name, "a name has letters, digits, '-', '_' and '.', and is not long")
+        if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
+            signs = f"1 to {_LONGEST_NAME} letters, digits, '-', '_' and '.'"
+            all_of_them.wrong(name, f"a name is {signs}, and begins with a letter or a digit")
         found.append(_backend(name, all_of_them.table(name)))
     _check_prefixes(found, all_of_them)
     return tuple(found)
@@ -227,6 +231,15 @@ def _backend(name: str, table: Table) -> BackendConfig:
         table.wrong("url", "write a URL that begins with https:// or http://")
     table.end()
     return found
+
+
+def _check_tokens(found: GatewayConfig, top: Table) -> None:
+    """That whoever is told who asks by a client's token will ever see one."""
+    if found.auth is not None:
+        return
+    for backend in found.backends:
+        if isinstance(backend.identity, ExchangeConfig | ForwardConfig):
+            top.wrong(f"backends.{backend.name}.identity", "needs the clients' tokens: write [auth]")
 
 
 def _timeouts(table: Table) -> Timeouts:
