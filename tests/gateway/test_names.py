@@ -7,7 +7,8 @@ from perdure.domain.errors import ConfigurationError
 from perdure.gateway.backends import Asker
 from perdure.gateway.config import parse
 from perdure.wire.identity import ANONYMOUS
-from tests.gateway.support import fronting
+from tests.gateway.support import configured, fronting
+from tests.gateway.tokens import AUTH
 from tests.wire.envelopes import envelope
 from tests.wire.support import serving
 
@@ -127,6 +128,42 @@ async def test_two_backends_with_one_name_are_refused_at_the_start() -> None:
         async with fronting({}, config=config) as front:
             with pytest.raises(ConfigurationError, match="lib and old both have the tool 'find'"):
                 await front.gateway.catalog.check(Asker(ANONYMOUS))
+
+
+async def test_a_name_of_the_file_that_its_backend_does_not_have_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(archive()) as (_, url):
+        maps = 'tools = { search = "find", more = "fnid" }\nprompts = { ask = "question" }'
+        text = f'[gateway]\nstore = "memory"\n[backends.old]\nurl = "{url}"\n{maps}\n'
+        away = f'[backends.away]\nurl = "http://127.0.0.1:9/mcp"\n{maps.replace("search", "a").replace("more", "b")}\n'
+        async with fronting({}, config=parse(text + away.replace("ask", "c"))) as front:
+            await front.gateway.catalog.check(Asker(ANONYMOUS))
+    assert [said for said in caplog.messages if "lists no" in said] == [
+        "the backend old lists no tool 'fnid', so clients find no 'more'",
+        "the backend old lists no prompt 'question', so clients find no 'ask'",
+    ]
+
+
+async def test_a_backend_that_is_away_has_one_line_a_minute_in_the_log_whoever_lists(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(library()) as (_, a), fronting({"lib": a, "gone": "http://127.0.0.1:9/mcp"}) as front:
+        await front.gateway.catalog.check(Asker(ANONYMOUS))
+        for _ in range(3):
+            await front.client.request("tools/list")
+    (said,) = [each for each in caplog.messages if "did not list" in each]
+    assert said.startswith("the backend gone did not list its tools: The backend gone ")
+
+
+async def test_a_backend_that_needs_a_token_is_not_missed_before_anybody_has_brought_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(library()) as (_, url):
+        identity = 'identity = { kind = "forward", audience = "https://lib.example" }'
+        async with fronting({}, config=configured({"lib": url}, AUTH, at_the_end=identity)) as front:
+            await front.gateway.catalog.check(Asker(ANONYMOUS))
+    assert caplog.messages == []
 
 
 async def test_a_backend_that_is_down_takes_nothing_from_the_others() -> None:

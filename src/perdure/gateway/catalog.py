@@ -26,10 +26,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject
+from perdure.wire.refusals import Seldom
 
 from . import merging
 from .backends import Asker, Backend
-from .faults import Fault
+from .faults import Fault, IdentityRefused
 from .shelf import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Listed, Shelf
 
 __all__ = ["Catalog", "fits"]
@@ -66,6 +67,7 @@ class Catalog:
         self.server_info = server_info
         self._page = page
         self._instructions = instructions
+        self._seldom = Seldom()
 
     async def check(self, asker: Asker) -> None:
         """That no two backends have the same name, as far as they can be asked.
@@ -75,13 +77,23 @@ class Catalog:
         """
         for kind in KINDS.values():
             seen: dict[str, str] = {}
-            listed, _ = await self._asked(kind, asker)
+            listed, faults = await self._asked(kind, asker)
+            self._note_unlisted(kind, listed, {fault.backend for fault in faults})
             for each in self._named(kind, listed):
                 if (other := seen.setdefault(each.name, each.backend.name)) != each.backend.name:
                     raise ConfigurationError(
                         f"the backends {other} and {each.backend.name} both have the {kind.noun} {each.name!r}: "
                         + kind.remedy
                     )
+
+    def _note_unlisted(self, kind: Kind, listed: dict[str, Listed], silent: set[str]) -> None:
+        """Names of a map that lead nowhere: typing mistakes, unless the backend is to have them later."""
+        for backend in self._backends:
+            naming = None if backend.name in silent else kind.naming(backend)
+            for ours, theirs in ({} if naming is None else naming.mapped or {}).items():
+                if theirs not in listed[backend.name].names:
+                    said = "the backend %s lists no %s %r, so clients find no %r"
+                    logger.warning(said, backend.name, kind.noun, theirs, ours)
 
     def forget(self, backend: str, methods: Iterable[str]) -> None:
         """The backend's lists of these methods have changed."""
@@ -154,7 +166,7 @@ class Catalog:
             try:
                 found[shelf.backend.name] = await shelf.list(kind, asker)
             except Fault as fault:
-                logger.warning("the backend %s did not list its %ss: %s", shelf.backend.name, kind.noun, fault)
+                self._note(fault, kind, asker)
                 faults.append(fault)
                 found[shelf.backend.name] = replace(shelf.last(kind, asker) or _NONE, ttl_ms=0)
 
@@ -162,6 +174,12 @@ class Catalog:
             for shelf in self._shelves.values():
                 group.start_soon(look, shelf)
         return found, faults
+
+    def _note(self, fault: Fault, kind: Kind, asker: Asker) -> None:
+        if isinstance(fault, IdentityRefused) and asker.token is None:
+            return  # the gateway's own look at the start: who needs a token is listed once somebody brings one
+        if (more := self._seldom.due(f"{fault.backend} {type(fault).__name__}")) is not None:
+            logger.warning("the backend %s did not list its %ss: %s%s", fault.backend, kind.noun, fault, more)
 
     # Discovery -------------------------------------------------------------------------------------------------------
 
