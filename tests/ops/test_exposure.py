@@ -13,6 +13,7 @@ from perdure import Tasks, serve
 from perdure.ops import exposure
 from perdure.ops.cli import main
 from perdure.store.memory import MemoryStore
+from perdure.wire.identity import ANONYMOUS
 from tests.wire.test_identity import Verifier
 
 THIS_MACHINE: Final = ["127.0.0.1", "127.8.9.10", "::1", "localhost"]
@@ -51,6 +52,15 @@ def test_a_server_with_authentication_may_listen_on_anything_and_nothing_is_said
     exposure.refuse(app, host, allowed=False, say="so")
     exposure.warn(app)
     assert capsys.readouterr() == ("", "")
+
+
+def test_who_says_whose_requests_are_by_a_function_is_told_that_nothing_else_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tasks = Tasks(MemoryStore(), identify=lambda _: ANONYMOUS)
+    app = tasks.server("named")
+    exposure.warn(app)
+    assert capsys.readouterr().err == "perdure: no authentication but by identify=, which alone says whose a task is\n"
 
 
 def by_the_command() -> None:

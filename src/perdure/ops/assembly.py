@@ -43,6 +43,7 @@ class Assembly:
     """The parts of one `Tasks`, put together.
 
     `named`: the store as it was given, the URL or the object. `keys`: what its values are sealed under.
+    `identified`: `identify` is the program's own, and need not go by access tokens.
     `allow_anonymous`: the server may listen beyond this machine though it has no authentication.
     """
 
@@ -52,6 +53,7 @@ class Assembly:
         options: Options,
         *,
         identify: Identify,
+        identified: bool,
         allow_anonymous: bool,
         keys: KeyRing | None = None,
     ) -> None:
@@ -59,6 +61,7 @@ class Assembly:
         self.keys = keys
         if keys is not None and not isinstance(store, str):
             raise ConfigurationError(_UNSEALED)
+        self.identified = identified
         self.allow_anonymous = allow_anonymous
         self.catalog = Catalog()
         opened = stores.named_store(store, keys) if isinstance(store, str) else store

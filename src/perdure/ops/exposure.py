@@ -8,6 +8,8 @@ from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 
+from .assembly import assembly_of
+
 __all__ = ["refuse", "warn"]
 
 
@@ -26,8 +28,14 @@ def refuse(app: MCPServer[Any], host: str, *, allowed: bool, say: str) -> None:
 
 def warn(app: MCPServer[Any]) -> None:
     """Tell whoever starts `app` what protects its tasks if it has no authentication."""
-    if app.settings.auth is None:
-        print("perdure: no authentication: whoever knows a task's id may read it", file=sys.stderr, flush=True)
+    if app.settings.auth is not None:
+        return
+    assembly = assembly_of(app)
+    if assembly is not None and assembly.identified:
+        said = "no authentication but by identify=, which alone says whose a task is"
+    else:
+        said = "no authentication: whoever knows a task's id may read it"
+    print(f"perdure: {said}", file=sys.stderr, flush=True)
 
 
 def _is_loopback(host: str) -> bool:
