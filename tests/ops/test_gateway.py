@@ -1,7 +1,11 @@
 """`perdure gateway`: what it refuses before it opens a port, and what is at its address beside /mcp."""
 
+import os
+import re
+import sqlite3
 import time
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import jwt
@@ -9,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from mcp.server.mcpserver import MCPServer
 
+from perdure.domain import ids
 from perdure.domain.errors import ConfigurationError, StoreUnavailable
 from perdure.domain.model import Owner
 from perdure.domain.routing import Route
@@ -17,13 +22,16 @@ from perdure.gateway.config import BackendConfig, parse
 from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, KeyConfig, SecretPlace, SignedConfig
 from perdure.gateway.identity import HEADER, Anonymous, ForwardToken, Key, SignedHeader, TokenExchange
 from perdure.gateway.signing import verified
+from perdure.ops import stores
 from perdure.ops.cli import main
 from perdure.ops.gateway import application, assemble
 from perdure.ops.gateway_identity import passing_of
 from perdure.store.memory import MemoryRoutes
 from perdure.wire.identity import ANONYMOUS
 from tests.gateway.support import fronting
-from tests.wire.support import hosting, serving
+from tests.wire.support import ROOT, hosting, serving
+
+PAGE = (ROOT / "docs" / "howto" / "gateway.md").read_text("utf-8")
 
 SMALLEST = '[gateway]\nstore = "sqlite:///routes.db"\n[backends.gone]\nurl = "http://127.0.0.1:9/mcp"\n'
 
@@ -91,6 +99,28 @@ async def test_metrics_are_there_if_they_are_asked_for_and_tell_of_each_backend(
     assert 'perdure_gateway_requests_total{backend="none",method="tools/call",outcome="error"} 1' in said
     assert 'perdure_gateway_request_seconds_count{backend="one",method="tools/call"} 1' in said
     assert 'perdure_gateway_backend_breaker{backend="one",position="closed"} 1' in said
+
+
+async def test_the_page_names_every_series_that_there_is() -> None:
+    config = parse(SMALLEST)
+    said = assemble(config, MemoryRoutes()).exposition()
+    names = re.findall(r"^# TYPE perdure_gateway_(\S+)", said, re.MULTILINE)
+    assert len(names) > 5
+    assert [name for name in names if f"`{name}`" not in PAGE] == []
+
+
+async def test_the_question_of_the_page_leads_from_a_clients_id_to_the_backends(tmp_path: Path) -> None:
+    file = tmp_path / "routes.db"
+    routes = stores.open_routes(f"sqlite:///{file}")
+    await routes.open()
+    laid = await routes.lay(ANONYMOUS, "one", "theirs", None, ids.mint(os.urandom))
+    await routes.lay(ANONYMOUS, "one", "another", None, ids.mint(os.urandom))
+    await routes.close()
+    question = re.search(r"```sql\n(SELECT .*);", PAGE)
+    assert question is not None
+    with closing(sqlite3.connect(file)) as db:
+        asked = question[1].replace("tsk_35d5om", laid.id[:14])
+        assert db.execute(asked).fetchall() == [("one", "theirs")]
 
 
 async def test_its_health_is_that_of_the_table_of_routes() -> None:
