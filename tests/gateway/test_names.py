@@ -1,7 +1,9 @@
 """The lists of several backends under one address, and whose a name is."""
 
 import pytest
+from mcp.client import Client
 from mcp.server.mcpserver import MCPServer
+from mcp.shared.exceptions import MCPError
 
 from perdure.domain.errors import ConfigurationError
 from perdure.gateway.backends import Asker
@@ -178,6 +180,17 @@ async def test_a_backend_that_is_down_takes_nothing_from_the_others() -> None:
         data = refused.error["data"]
         assert (data["gateway"], data["backend"]) == (True, "gone")
         assert 0 < data["retryAfterMs"] <= 1_000
+
+
+async def test_whoever_connects_while_no_backend_is_there_hears_why_nothing_can_be_done() -> None:
+    """An error of `server/discover` would have the SDK's client try a handshake, and say why that failed."""
+    async with fronting({"gone": "http://127.0.0.1:9/mcp"}) as front:
+        said = (await front.client.request("server/discover")).result
+        assert {"extensions", "tools", "prompts", "resources"} <= set(said["capabilities"])
+        assert (said["ttlMs"], said["cacheScope"]) == (0, "private")
+        async with Client(front.url) as client:
+            with pytest.raises(MCPError, match=r"^The backend gone "):
+                await client.list_tools()
 
 
 async def test_what_all_of_them_can_do_is_said_by_the_gateway() -> None:

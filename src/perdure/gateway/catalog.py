@@ -2,7 +2,7 @@
 
 The order is that of the configuration, and within a backend its own: the same on every call and in every gateway. A
 backend that can't be reached keeps what it listed last; if it never did, the lists are without it and stale at once, so
-that clients ask again. Only if there is nothing from any backend is that an error.
+that clients ask again. Only if there is nothing from any backend is that an error, and of `server/discover` never.
 
 What clients are told of caching is the least that a backend allows: the shortest ttl, and private if one of the lists
 is. A private list is kept per owner.
@@ -26,6 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject
+from perdure.domain.names import DISCOVER
 from perdure.wire.refusals import Seldom
 
 from . import merging
@@ -168,7 +169,7 @@ class Catalog:
             except Fault as fault:
                 self._note(fault, kind, asker)
                 faults.append(fault)
-                found[shelf.backend.name] = replace(shelf.last(kind, asker) or _NONE, ttl_ms=0)
+                found[shelf.backend.name] = replace(shelf.last(kind.method, asker) or _NONE, ttl_ms=0)
 
         async with anyio.create_task_group() as group:
             for shelf in self._shelves.values():
@@ -186,36 +187,37 @@ class Catalog:
     async def discover(self, asker: Asker) -> JSONObject:
         """The result of `server/discover`: what all of them together can do.
 
-        Raises:
-            Fault: no backend has answered.
+        There is one whatever becomes of the backends. Clients take an error for that of a server of the handshake era,
+        and begin anew with a method that there is not; so why nothing can be done has to be said of what they ask next.
         """
         said: dict[str, Listed] = {}
-        faults: list[Fault] = []
+        unheard: list[JSONObject] = []
 
         async def look(shelf: Shelf) -> None:
             try:
                 said[shelf.backend.name] = await shelf.discovered(asker)
-            except Fault as fault:
-                faults.append(fault)
+            except Fault:
+                if (last := shelf.last(DISCOVER, asker)) is None:
+                    unheard.append(merging.UNHEARD)
+                else:
+                    said[shelf.backend.name] = replace(last, ttl_ms=0)
 
         async with anyio.create_task_group() as group:
             for shelf in self._shelves.values():
                 group.start_soon(look, shelf)
-        if not said:
-            raise faults[0]
         there = [backend for backend in self._backends if backend.name in said]
         in_order = [said[backend.name] for backend in there]
         of_each = [each.entries[0] for each in in_order]
         instructions = self._instructions
         if instructions is None:
             instructions = merging.instructions([*zip(there, of_each, strict=True)])
-        ttl = 0 if faults else min(_LONGEST, *(each.ttl_ms for each in in_order))
+        ttl = 0 if unheard else min(_LONGEST, *(each.ttl_ms for each in in_order))
         result: JSONObject = {
             "supportedVersions": [*MODERN_PROTOCOL_VERSIONS],
-            "capabilities": merging.capabilities(of_each),
+            "capabilities": merging.capabilities([*of_each, *unheard]),
             "resultType": "complete",
             "ttlMs": ttl,
-            "cacheScope": "private" if any(each.private for each in in_order) else "public",
+            "cacheScope": "private" if unheard or any(each.private for each in in_order) else "public",
             "_meta": {SERVER_INFO_META_KEY: self.server_info},
         }
         return {**result, "instructions": instructions} if instructions else result

@@ -91,13 +91,13 @@ class Shelf:
         self._turns: dict[tuple[str, Owner | None], anyio.Lock] = {}
         self._private: set[str] = set()
 
-    def last(self, kind: Kind, asker: Asker) -> Listed | None:
-        """The list as it was known last, fresh or not."""
-        return self._kept.get((kind.method, asker.owner)) or self._kept.get((kind.method, None))
+    def last(self, method: str, asker: Asker) -> Listed | None:
+        """The list of this method as it was known last, fresh or not."""
+        return self._kept.get((method, asker.owner)) or self._kept.get((method, None))
 
     async def names(self, kind: Kind, asker: Asker) -> frozenset[str]:
         """The names in a list, as they were known last, for whoever asks whose a name is."""
-        return (self.last(kind, asker) or await self.list(kind, asker)).names
+        return (self.last(kind.method, asker) or await self.list(kind, asker)).names
 
     def forget(self, kind: Kind) -> None:
         """What is kept of a list is no longer so."""
