@@ -19,6 +19,7 @@ from mcp_types.version import LATEST_MODERN_VERSION
 
 from perdure.domain.model import JSONObject, Owner
 from perdure.domain.names import EXTENSION
+from perdure.wire.refusals import Seldom
 
 from .faults import BackendTimeout
 from .health import Health
@@ -67,7 +68,11 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One backend. `timeout`: seconds that a request may take. `name_of_gateway`: as what it is asked."""
+    """One backend.
+
+    `timeout`: seconds that a request may take. `client_info`: as what it is asked. `seldom`: when a line of the log is
+    due that each of its streams, or of those who list it, has reason for.
+    """
 
     name: str
     upstream: Upstream
@@ -78,6 +83,7 @@ class Backend:
     addresses: tuple[str, ...] = ()
     timeout: float = 60.0
     client_info: Mapping[str, str] = field(default_factory=dict[str, str])
+    seldom: Seldom = field(default_factory=Seldom, repr=False)
 
     async def ask(
         self,

@@ -27,7 +27,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import JSONObject
 from perdure.domain.names import DISCOVER
-from perdure.wire.refusals import Seldom
 
 from . import merging
 from .backends import Asker, Backend
@@ -68,7 +67,6 @@ class Catalog:
         self.server_info = server_info
         self._page = page
         self._instructions = instructions
-        self._seldom = Seldom()
 
     async def check(self, asker: Asker) -> None:
         """That no two backends have the same name, as far as they can be asked.
@@ -167,7 +165,7 @@ class Catalog:
             try:
                 found[shelf.backend.name] = await shelf.list(kind, asker)
             except Fault as fault:
-                self._note(fault, kind, asker)
+                _note(shelf.backend, fault, kind, asker)
                 faults.append(fault)
                 found[shelf.backend.name] = replace(shelf.last(kind.method, asker) or _NONE, ttl_ms=0)
 
@@ -175,12 +173,6 @@ class Catalog:
             for shelf in self._shelves.values():
                 group.start_soon(look, shelf)
         return found, faults
-
-    def _note(self, fault: Fault, kind: Kind, asker: Asker) -> None:
-        if isinstance(fault, IdentityRefused) and asker.token is None:
-            return  # the gateway's own look at the start: who needs a token is listed once somebody brings one
-        if (more := self._seldom.due(f"{fault.backend} {type(fault).__name__}")) is not None:
-            logger.warning("the backend %s did not list its %ss: %s%s", fault.backend, kind.noun, fault, more)
 
     # Discovery -------------------------------------------------------------------------------------------------------
 
@@ -298,6 +290,13 @@ class Catalog:
             if uri in of_it or any(fits(uri, template) for template in of_it):
                 return backend
         return None
+
+
+def _note(backend: Backend, fault: Fault, kind: Kind, asker: Asker) -> None:
+    if isinstance(fault, IdentityRefused) and asker.token is None:
+        return  # the gateway's own look at the start: who needs a token is listed once somebody brings one
+    if (more := backend.seldom.due(f"lists: {type(fault).__name__}")) is not None:
+        logger.warning("the backend %s did not list its %ss: %s%s", backend.name, kind.noun, fault, more)
 
 
 def _digest(entries: list[JSONObject], kind: Kind) -> str:
