@@ -158,6 +158,12 @@ def test_a_mistake_is_said_with_its_place() -> None:
         SMALLEST + "wrong = 1\n": ["backends.files.wrong: there is no such key"],
         SMALLEST + "concurrency = true\n": ["backends.files.concurrency: is True: write a whole number, at least 1"],
         SMALLEST + "prefix = 3\n": ["backends.files.prefix: write a text, which may be empty"],
+        SMALLEST + 'prefix = "my files/"\n': [
+            "backends.files.prefix: names of tools have letters, digits, '_', '-' and '.'"
+        ],
+        SMALLEST + 'tools = { "a b" = "x" }\nprompts = { "a b" = "x" }\n': [
+            "backends.files.tools: 'a b': a tool's name is 1 to 128 letters, digits, '_', '-' and '.'"
+        ],
         SMALLEST + "timeouts = 3\n": ["backends.files.timeouts: write a table"],
         SMALLEST + 'addresses = "file://"\n': ["backends.files.addresses: write a list of texts"],
         SMALLEST + "tools = { a = 1 }\n": ["backends.files.tools: write EXPOSED = 'NAME THERE' for each"],

@@ -36,6 +36,8 @@ from .retrying import Safe
 __all__ = ["AuthConfig", "BackendConfig", "GatewayConfig", "Timeouts", "load", "parse"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_TOOL: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""How clients expect names of tools to be (SEP-986). What a backend calls its own is its own affair."""
 _LONGEST_NAME: Final = min(MAX_BACKEND, MAX_TENANT)
 _MEBIBYTE: Final = 1024 * 1024
 
@@ -209,6 +211,8 @@ def _backend(name: str, table: Table) -> BackendConfig:
     elif not isinstance(prefix, str):
         table.wrong("prefix", "write a text, which may be empty")
         prefix = ""
+    elif prefix and _TOOL.fullmatch(prefix) is None:
+        table.wrong("prefix", "names of tools have letters, digits, '_', '-' and '.'")
     timeouts = _timeouts(table.table("timeouts"))
     found = BackendConfig(
         name=name,
@@ -262,6 +266,10 @@ def _naming(table: Table, key: str, prefix: str) -> Naming:
     if not all(isinstance(name, str) and name and ours for ours, name in given.items()):
         table.wrong(key, "write EXPOSED = 'NAME THERE' for each")
         return Naming(prefix)
+    if key == "tools":
+        for ours in given:
+            if _TOOL.fullmatch(ours) is None:
+                table.wrong(key, f"{ours!r}: a tool's name is 1 to 128 letters, digits, '_', '-' and '.'")
     names = [*given.values()]
     for name in {name for name in names if names.count(name) > 1}:
         table.wrong(key, f"{name!r} is exposed under two names")
