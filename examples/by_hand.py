@@ -37,11 +37,18 @@ async def main(url: str, token: str | None = None) -> None:
         async with Client(HTTP(url, headers=headers), extensions=[tasks], elicitation_callback=nobody) as client:
             handle = await tasks.start(client, "generate_report", {"size": "large"})
             await answer(handle)
-            print((await handle.result()).structured_content)
+            result = await handle.result()
+            print("the tool refused" if result.is_error else result.structured_content)
     except* httpx2.TransportError as away:
-        print("no connection:", away.exceptions[0])
+        print("no connection:", reason(away))
     except* MCPError as refused:
-        print("refused:", refused.exceptions[0])
+        print("refused:", reason(refused))
+
+
+def reason(error: BaseException) -> BaseException:
+    """The first that is no group of others: the SDK's task groups lie in one another."""
+    of_a_group: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return reason(of_a_group[0]) if of_a_group else error
 
 
 if __name__ == "__main__":

@@ -18,18 +18,20 @@ from tests.acceptance.deployment import (
     UNITS,
     Deployment,
     balancing,
+    command,
     deployed,
     migrated,
     on_loopback,
     secret_apart,
     unit,
 )
-from tests.acceptance.support import effects, free_port
+from tests.acceptance.support import attended, effects, free_port, store_url
+from tests.acceptance.workers import launch
 from tests.support import PATIENCE, eventually
 from tests.wire.envelopes import envelope, headers, meta
 
 ROUNDS: Final = 12
-SERVER, WORKER = "perdure-server@", "perdure-worker@"
+SERVER, WORKER, GATEWAY = "perdure-server@", "perdure-worker@", "perdure-gateway@"
 
 
 # -- what runs ---------------------------------------------------------------------------------------------------------
@@ -177,7 +179,8 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         text = path.read_text("utf-8").replace("/opt/perdure/bin", str(BIN)).replace("/usr/bin/curl", "/bin/true")
         (tmp_path / path.name).write_text(text)
     if analyze := shutil.which("systemd-analyze"):  # else the others read them
-        names = ["perdure-migrate.service", "perdure-server@8001.service", "perdure-worker@1.service"]
+        units = ["migrate", "server@8001", "worker@1", "gateway@8000"]
+        names = [f"perdure-{each}.service" for each in units]
         done = subprocess.run(
             [analyze, "verify", "--man=no", *(tmp_path / name for name in names)],
             env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
@@ -188,7 +191,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         assert (done.returncode, [line for line in done.stderr.splitlines() if "perdure" in line]) == (0, [])
 
 
-@pytest.mark.parametrize("name", [SERVER, WORKER])
+@pytest.mark.parametrize("name", [SERVER, WORKER, GATEWAY])
 def test_a_unit_waits_for_the_migrations_and_for_the_end_of_what_runs(name: str) -> None:
     settings = unit(name)
     for setting in ("Wants", "After"):
@@ -201,7 +204,7 @@ def test_no_secret_is_among_the_arguments_or_in_a_file() -> None:
     for path in DEPLOY.rglob("*"):
         if path.is_file():
             assert "://perdure:" not in path.read_text("utf-8"), path
-    for name in (SERVER, WORKER, "perdure-migrate"):
+    for name in (SERVER, WORKER, GATEWAY, "perdure-migrate"):
         assert not {"PERDURE_STORE", "PGPASSWORD"} & set("".join(unit(name)["ExecStart"]).split("$"))
 
 
@@ -212,8 +215,17 @@ def test_all_units_are_shut_in_alike() -> None:
         _, _, rest = (UNITS / f"{name}.service").read_text("utf-8").partition("\nNoNewPrivileges=")
         return [line for line in rest.splitlines() if line and not line.startswith(("[", "WantedBy", "ProtectProc"))]
 
-    assert hardening(SERVER) == hardening(WORKER) == hardening("perdure-migrate")
+    assert hardening(SERVER) == hardening(WORKER) == hardening(GATEWAY) == hardening("perdure-migrate")
     assert len(hardening(SERVER)) > 15
+
+
+async def test_the_unit_of_a_gateway_starts_one_on_the_store_of_the_environment(tmp_path: Path) -> None:
+    port, file = free_port(), tmp_path / "gateway.toml"
+    file.write_text('[backends.away]\nurl = "http://127.0.0.1:9/mcp"\n')
+    words = [str(file) if word == "/etc/perdure/gateway.toml" else word for word in command(GATEWAY, str(port), {})]
+    started = await launch(tmp_path, *words, port=port, env={"PERDURE_STORE": store_url(tmp_path)})
+    async with attended(started) as (_, client):
+        assert (await client.http.get(client.url.replace("/mcp", "/health"))).text == "ok\n"
 
 
 # -- the compose file --------------------------------------------------------------------------------------------------

@@ -63,7 +63,17 @@ async def test_a_question_is_answered_by_hand(tmp_path: Path) -> None:
         await server.kill()
         async with program("by_hand", client.url) as process:
             output, _ = await process.communicate()
-        assert output.startswith(b"no connection:")
+        assert output == b"no connection: All connection attempts failed\n"
+
+
+async def test_what_a_server_refuses_is_said_in_its_words(tmp_path: Path) -> None:
+    """However deep it is in groups of errors."""
+    env = {"REQUEST_STATE_KEY": "k" * 32, "TOKENS": "{}"}
+    async with running(ROOT / "examples" / "secured.py", tmp_path, env=env) as (_, client), asyncio.timeout(PATIENCE):
+        for url, why in ((client.url, "HTTP status 401: the server wants a token"), (f"{client.url}/no", "Not Found")):
+            async with program("by_hand", url, "a-token") as process:
+                output, _ = await process.communicate()
+            assert output.decode().startswith(f"refused: {why}")
 
 
 async def test_an_agent_that_is_killed_comes_back_to_its_report(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ class Listing:
     def __init__(self, **hint: Any) -> None:
         self.hint = hint
         self.capabilities: Any = {"tools": {}}
+        self.fresh_ms = 60_000
         self.asked = 0
         self.pages: list[Any] = []
 
@@ -29,9 +30,8 @@ class Listing:
         message = asked.message
         if message["method"] == "server/discover":
             versions = {"supportedVersions": ["2026-07-28"]}
-            writer.write(
-                response(result(asked, ttlMs=60_000, cacheScope="public", capabilities=self.capabilities, **versions))
-            )
+            hint: Any = {"ttlMs": self.fresh_ms, "cacheScope": "public"}
+            writer.write(response(result(asked, **hint, capabilities=self.capabilities, **versions)))
         else:
             self.asked += 1
             tool: Any = {"name": f"t{self.asked}", "inputSchema": {"type": "object"}}
@@ -105,6 +105,22 @@ async def test_a_backend_without_the_capability_is_not_asked() -> None:
     async with backend.fronted() as front:
         assert (await listed(front))["tools"] == []
         assert backend.asked == 0
+
+
+async def test_what_a_backend_said_of_itself_last_stands_in_for_it_while_it_is_away() -> None:
+    backend = Listing()
+    backend.capabilities, backend.fresh_ms = {"tools": {}, "extensions": {"com.example/maps": {}}}, 0
+
+    async def full(_: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(response({}, status="503 Service Unavailable"))
+        await writer.drain()
+
+    async with liar(backend.answer) as up, fronting({"it": up.url}) as front:
+        before = (await front.client.request("server/discover")).result
+        up.answer = full
+        after = (await front.client.request("server/discover")).result
+    assert after["capabilities"] == before["capabilities"]
+    assert after["ttlMs"] == 0
 
 
 async def test_what_was_listed_last_stands_in_for_a_backend_that_fails() -> None:

@@ -12,6 +12,7 @@ from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, KeyCo
 from perdure.gateway.health import HealthBounds
 from perdure.gateway.retrying import Safe
 
+AUTH = '[auth]\nverifier = "a:b"\nissuer = "https://login.example"\nresource = "https://tools.example"\n'
 SMALLEST = '[gateway]\nstore = "sqlite:///routes.db"\n[backends.files]\nurl = "http://127.0.0.1:9/mcp"\n'
 
 
@@ -101,7 +102,27 @@ def test_everything_that_may_be_said_is_understood() -> None:
     ],
 )
 def test_each_way_of_passing_on_who_asks_can_be_said(table: str, meant: object) -> None:
-    assert parse(f"{SMALLEST}[backends.files.identity]\n{table}\n").backends[0].identity == meant
+    found = parse(f"{AUTH}{SMALLEST}[backends.files.identity]\n{table}\n")
+    assert found.backends[0].identity == meant
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'kind = "forward", audience = "https://it"',
+        'kind = "exchange", endpoint = "https://as/token", client_id = "g", client_secret_file = "s"',
+    ],
+)
+def test_nobody_is_told_who_asks_by_tokens_that_no_client_brings(table: str) -> None:
+    said = ["backends.files.identity: needs the clients' tokens: write [auth]"]
+    assert errors(f"{SMALLEST}identity = {{ {table} }}\n") == said
+
+
+def test_a_store_that_is_said_elsewhere_need_not_be_in_the_file_and_goes_before_it() -> None:
+    without = SMALLEST.replace('store = "sqlite:///routes.db"', "")
+    for text in (SMALLEST, without, without.replace("[gateway]", "")):
+        assert parse(text, store="memory").store == "memory"
+    assert errors(without) == ["gateway.store: is missing"]
 
 
 def test_everything_that_is_wrong_is_said_at_once_and_with_its_place() -> None:
@@ -137,6 +158,12 @@ def test_a_mistake_is_said_with_its_place() -> None:
         SMALLEST + "wrong = 1\n": ["backends.files.wrong: there is no such key"],
         SMALLEST + "concurrency = true\n": ["backends.files.concurrency: is True: write a whole number, at least 1"],
         SMALLEST + "prefix = 3\n": ["backends.files.prefix: write a text, which may be empty"],
+        SMALLEST + 'prefix = "my files/"\n': [
+            "backends.files.prefix: names of tools have letters, digits, '_', '-' and '.'"
+        ],
+        SMALLEST + 'tools = { "a b" = "x" }\nprompts = { "a b" = "x" }\n': [
+            "backends.files.tools: 'a b': a tool's name is 1 to 128 letters, digits, '_', '-' and '.'"
+        ],
         SMALLEST + "timeouts = 3\n": ["backends.files.timeouts: write a table"],
         SMALLEST + 'addresses = "file://"\n': ["backends.files.addresses: write a list of texts"],
         SMALLEST + "tools = { a = 1 }\n": ["backends.files.tools: write EXPOSED = 'NAME THERE' for each"],

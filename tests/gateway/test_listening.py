@@ -184,3 +184,27 @@ async def test_a_stream_that_said_nothing_for_too_long_is_listened_to_again_and_
             assert (await frames.reaches("completed"))["taskId"] == task_id
             await frames.ends()
     assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+class Full(Quiet):
+    """A backend that has no room for streams."""
+
+    async def _listen(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(response({}, status="503 Service Unavailable"))
+
+
+async def test_however_many_streams_break_off_the_log_has_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Full()
+    caplog.set_level(logging.INFO, "perdure.gateway.feed")
+    async with liar(backend.answer) as up, fronting({"it": up.url}) as front:
+        call = envelope("tools/call", {"name": "it_long", "arguments": {}})
+        task_id = (await front.client.exchange(call)).result["taskId"]
+        async with listening(front.client, task_id) as one, listening(front.client, task_id) as other:
+            for stream_of_one in (one, other):
+                await stream_of_one.begun()
+            await eventually(lambda: backend.listened >= 2, "each was listened for")
+            backend.over.set()
+            for stream_of_one in (one, other):
+                await stream_of_one.reaches("completed")
+    (line,) = [each for each in caplog.messages if "broke off" in each]
+    assert line.startswith("a stream of the backend it broke off: The backend it ")

@@ -1,13 +1,16 @@
 """The lists of several backends under one address, and whose a name is."""
 
 import pytest
+from mcp.client import Client
 from mcp.server.mcpserver import MCPServer
+from mcp.shared.exceptions import MCPError
 
 from perdure.domain.errors import ConfigurationError
 from perdure.gateway.backends import Asker
 from perdure.gateway.config import parse
 from perdure.wire.identity import ANONYMOUS
-from tests.gateway.support import fronting
+from tests.gateway.support import configured, fronting
+from tests.gateway.tokens import AUTH
 from tests.wire.envelopes import envelope
 from tests.wire.support import serving
 
@@ -129,6 +132,42 @@ async def test_two_backends_with_one_name_are_refused_at_the_start() -> None:
                 await front.gateway.catalog.check(Asker(ANONYMOUS))
 
 
+async def test_a_name_of_the_file_that_its_backend_does_not_have_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(archive()) as (_, url):
+        maps = 'tools = { search = "find", more = "fnid" }\nprompts = { ask = "question" }'
+        text = f'[gateway]\nstore = "memory"\n[backends.old]\nurl = "{url}"\n{maps}\n'
+        away = f'[backends.away]\nurl = "http://127.0.0.1:9/mcp"\n{maps.replace("search", "a").replace("more", "b")}\n'
+        async with fronting({}, config=parse(text + away.replace("ask", "c"))) as front:
+            await front.gateway.catalog.check(Asker(ANONYMOUS))
+    assert [said for said in caplog.messages if "lists no" in said] == [
+        "the backend old lists no tool 'fnid', so clients find no 'more'",
+        "the backend old lists no prompt 'question', so clients find no 'ask'",
+    ]
+
+
+async def test_a_backend_that_is_away_has_one_line_a_minute_in_the_log_whoever_lists(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(library()) as (_, a), fronting({"lib": a, "gone": "http://127.0.0.1:9/mcp"}) as front:
+        await front.gateway.catalog.check(Asker(ANONYMOUS))
+        for _ in range(3):
+            await front.client.request("tools/list")
+    (said,) = [each for each in caplog.messages if "did not list" in each]
+    assert said.startswith("the backend gone did not list its tools: The backend gone ")
+
+
+async def test_a_backend_that_needs_a_token_is_not_missed_before_anybody_has_brought_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(library()) as (_, url):
+        identity = 'identity = { kind = "forward", audience = "https://lib.example" }'
+        async with fronting({}, config=configured({"lib": url}, AUTH, at_the_end=identity)) as front:
+            await front.gateway.catalog.check(Asker(ANONYMOUS))
+    assert caplog.messages == []
+
+
 async def test_a_backend_that_is_down_takes_nothing_from_the_others() -> None:
     async with serving(library()) as (_, a), fronting({"lib": a, "gone": "http://127.0.0.1:9/mcp"}) as front:
         listed = (await front.client.request("tools/list")).result
@@ -141,6 +180,17 @@ async def test_a_backend_that_is_down_takes_nothing_from_the_others() -> None:
         data = refused.error["data"]
         assert (data["gateway"], data["backend"]) == (True, "gone")
         assert 0 < data["retryAfterMs"] <= 1_000
+
+
+async def test_whoever_connects_while_no_backend_is_there_hears_why_nothing_can_be_done() -> None:
+    """An error of `server/discover` would have the SDK's client try a handshake, and say why that failed."""
+    async with fronting({"gone": "http://127.0.0.1:9/mcp"}) as front:
+        said = (await front.client.request("server/discover")).result
+        assert {"extensions", "tools", "prompts", "resources"} <= set(said["capabilities"])
+        assert (said["ttlMs"], said["cacheScope"]) == (0, "private")
+        async with Client(front.url) as client:
+            with pytest.raises(MCPError, match=r"^The backend gone "):
+                await client.list_tools()
 
 
 async def test_what_all_of_them_can_do_is_said_by_the_gateway() -> None:

@@ -8,16 +8,9 @@ from tests.gateway.conftest import Pair
 from tests.gateway.raw_backend import liar
 from tests.gateway.support import configured, fronting
 from tests.gateway.test_lies import HANDLE, Bad, said
+from tests.gateway.tokens import AUTH
 from tests.wire.envelopes import INPUT, envelope
 from tests.wire.listening import listen_request, listening, refused
-
-AUTH = """
-[auth]
-verifier = "tests.gateway.tokens:Verifier"
-issuer = "https://login.example"
-resource = "https://front.example/mcp"
-scopes = ["tools"]
-"""
 
 
 def guarded(pair: Pair) -> Any:

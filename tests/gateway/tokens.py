@@ -2,6 +2,15 @@
 
 from mcp.server.auth.provider import AccessToken
 
+AUTH = """
+[auth]
+verifier = "tests.gateway.tokens:Verifier"
+issuer = "https://login.example"
+resource = "https://front.example/mcp"
+scopes = ["tools"]
+"""
+"""What a gateway's file says to have them checked by it."""
+
 KNOWN = frozenset({"ada", "eve"})
 
 

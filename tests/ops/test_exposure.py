@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
 
-from perdure import Owner, Tasks, serve
-from perdure.gateway.identity import Key, signed_identity
+from perdure import Tasks, serve
 from perdure.ops import exposure
 from perdure.ops.cli import main
 from perdure.store.memory import MemoryStore
+from perdure.wire.identity import ANONYMOUS
 from tests.wire.test_identity import Verifier
 
 THIS_MACHINE: Final = ["127.0.0.1", "127.8.9.10", "::1", "localhost"]
@@ -54,23 +54,13 @@ def test_a_server_with_authentication_may_listen_on_anything_and_nothing_is_said
     assert capsys.readouterr() == ("", "")
 
 
-def test_of_a_server_whose_tasks_have_a_gateway_say_who_asks_nothing_is_said_and_its_port_stays_closed(
+def test_who_says_whose_requests_are_by_a_function_is_told_that_nothing_else_does(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Its lists and its ordinary tools are open to whoever reaches it."""
-    identify = signed_identity(audience="b", issuer="gw", keys=[Key.shared("k", b"x" * 32)])
-    tasks = Tasks(MemoryStore(), identify=identify)
-    app = tasks.server("open")
-    exposure.warn(app, asks=tasks.assembly.asks)
-    assert capsys.readouterr().err == ""
-    with pytest.raises(SystemExit, match="anybody who reaches"):
-        exposure.refuse(app, "0.0.0.0", allowed=False, say="so")
-
-
-def test_a_function_of_ones_own_that_says_whose_a_request_is_need_not_ask(capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = Tasks(MemoryStore(), identify=lambda _: Owner("", "everybody"))
-    exposure.warn(tasks.server("open"), asks=tasks.assembly.asks)
-    assert "no authentication" in capsys.readouterr().err
+    tasks = Tasks(MemoryStore(), identify=lambda _: ANONYMOUS)
+    app = tasks.server("named")
+    exposure.warn(app)
+    assert capsys.readouterr().err == "perdure: no authentication but by identify=, which alone says whose a task is\n"
 
 
 def by_the_command() -> None:

@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import re
+import sqlite3
 import time
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import jwt
@@ -11,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from mcp.server.mcpserver import MCPServer
 
+from perdure.domain import ids
 from perdure.domain.errors import ConfigurationError, StoreUnavailable
 from perdure.domain.model import Owner
 from perdure.domain.routing import Route
@@ -19,13 +23,16 @@ from perdure.gateway.config import BackendConfig, parse
 from perdure.gateway.config_identity import ExchangeConfig, ForwardConfig, KeyConfig, SecretPlace, SignedConfig
 from perdure.gateway.identity import HEADER, Anonymous, ForwardToken, Key, SignedHeader, TokenExchange
 from perdure.gateway.signing import verified
+from perdure.ops import stores
 from perdure.ops.cli import main
 from perdure.ops.gateway import application, assemble
 from perdure.ops.gateway_identity import passing_of
 from perdure.store.memory import MemoryRoutes
 from perdure.wire.identity import ANONYMOUS
 from tests.gateway.support import fronting
-from tests.wire.support import hosting, serving
+from tests.wire.support import ROOT, hosting, serving
+
+PAGE = (ROOT / "docs" / "howto" / "gateway.md").read_text("utf-8")
 
 SMALLEST = '[gateway]\nstore = "sqlite:///routes.db"\n[backends.gone]\nurl = "http://127.0.0.1:9/mcp"\n'
 
@@ -59,7 +66,7 @@ def test_an_address_that_can_not_be_called_is_refused_in_a_line_that_does_not_re
         SMALLEST.replace("http://127.0.0.1:9/mcp", url),
         f'{SMALLEST}proxy = "{url}"\n',
         f'{SMALLEST}identity = {{ kind = "exchange", endpoint = "{url}", client_id = "g", audience = "a", '
-        f'client_secret_file = "{__file__}" }}\n',
+        f'client_secret_file = "{__file__}" }}\n[auth]\nverifier = "a:b"\nissuer = "https://it"\nresource = "https://it"\n',
         f'{SMALLEST}[auth]\nverifier = "a:b"\nissuer = "{url}"\nresource = "https://it"\n',
         f'{SMALLEST}[auth]\nverifier = "a:b"\nissuer = "https://it"\nresource = "{url}"\n',
     ):
@@ -94,6 +101,11 @@ def test_without_authentication_it_listens_on_this_machine_only(tmp_path: Path) 
 
 def test_a_store_that_there_is_not_is_refused(tmp_path: Path) -> None:
     assert "names no store" in refusal(tmp_path, SMALLEST, "--store", "mysql://it")
+
+
+def test_a_store_on_the_command_line_is_enough(tmp_path: Path) -> None:
+    said = refusal(tmp_path, SMALLEST.replace('store = "sqlite:///routes.db"', ""), "--store", "mysql://it")
+    assert "'mysql://it' names no store" in said
 
 
 def test_a_verifier_that_can_not_be_had_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +146,20 @@ async def test_metrics_are_there_if_they_are_asked_for_and_tell_of_each_backend(
     assert 'perdure_gateway_backend_breaker{backend="one",position="closed"} 1' in said
 
 
+async def test_the_question_of_the_page_leads_from_a_clients_id_to_the_backends(tmp_path: Path) -> None:
+    file = tmp_path / "routes.db"
+    routes = stores.open_routes(f"sqlite:///{file}")
+    await routes.open()
+    laid = await routes.lay(ANONYMOUS, "one", "theirs", None, ids.mint(os.urandom))
+    await routes.lay(ANONYMOUS, "one", "another", None, ids.mint(os.urandom))
+    await routes.close()
+    question = re.search(r"```sql\n(SELECT .*);", PAGE)
+    assert question is not None
+    with closing(sqlite3.connect(file)) as db:
+        asked = question[1].replace("tsk_35d5om", laid.id[:14])
+        assert db.execute(asked).fetchall() == [("one", "theirs")]
+
+
 async def test_its_health_is_that_of_the_table_of_routes() -> None:
     class Away(MemoryRoutes):
         async def find_many(self, owner: Owner, ids: Collection[str]) -> Mapping[str, Route]:
@@ -166,6 +192,13 @@ def test_each_way_of_passing_on_who_asks_gets_its_secret(tmp_path: Path, monkeyp
 def test_a_secret_that_is_not_there_is_refused_by_its_place(place: SecretPlace) -> None:
     signed = SignedConfig("it", None, (KeyConfig("k", place, pair=False),))
     with pytest.raises(ConfigurationError, match=r"backends\.it\.identity: (UNSET is not set|/no/such/file)"):
+        passing_of(backend(signed), "front")
+
+
+def test_a_secret_that_is_too_short_is_refused_by_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "short")
+    signed = SignedConfig("it", None, (KeyConfig("k", SecretPlace("SECRET", None), pair=False),))
+    with pytest.raises(ConfigurationError, match=r"backends\.it\.identity: The key 'k' has less than 32 bytes"):
         passing_of(backend(signed), "front")
 
 

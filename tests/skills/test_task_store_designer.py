@@ -3,6 +3,8 @@
 import copy
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -58,6 +60,21 @@ def test_its_designs_are_accepted(judge: Any, name: str) -> None:
     assert complaints(judge, design(name)) == set()
 
 
+def test_its_command_says_what_is_refused_and_why(tmp_path: Path) -> None:
+    program = re.search(r"python -c '(.+?)\n' design", TEXT, re.DOTALL)
+    assert program is not None
+    bad = design("releasing")
+    bad["store"]["survives"] = []
+    said: list[str] = []
+    for each in (design("releasing"), bad):
+        (tmp_path / "design.json").write_text(json.dumps(each))
+        command = [sys.executable, "-c", program[1], str(SKILL / "design.schema.json"), str(tmp_path / "design.json")]
+        said.append(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert said[0] == ""
+    assert said[1].startswith("$.store.survives [] ")
+    assert "Refused otherwise: a cache" in said[1]
+
+
 def test_what_need_not_be_a_task_is_designed_with_a_reason(judge: Any) -> None:
     assert not complaints(judge, {"operation": "now: tells the time", "is_task": False, "why_not": "It ends at once."})
     assert complaints(judge, {"operation": "now: tells the time", "is_task": False})
@@ -79,6 +96,20 @@ def put(section: str, key: str, value: Any) -> Callable[[Design], None]:
 def first(section: str, key: str, value: Any) -> Callable[[Design], None]:
     def change(candidate: Design) -> None:
         candidate[section][0][key] = value
+
+    return change
+
+
+def without(section: str, key: str) -> Callable[[Design], None]:
+    def change(candidate: Design) -> None:
+        del candidate[section][key]
+
+    return change
+
+
+def methods(*without: str) -> Callable[[Design], None]:
+    def change(candidate: Design) -> None:
+        candidate["methods"] = [each for each in candidate["methods"] if each not in without]
 
     return change
 
@@ -123,6 +154,14 @@ def unsure(candidate: Design) -> None:
         pytest.param(
             put("expiry", "finished_results_kept", "while there is room"), "expiry.finished_results_kept", id="evicted"
         ),
+        pytest.param(without("expiry", "keep_result"), "expiry", id="kept for nobody knows how long"),
+        pytest.param(put("expiry", "ttl", None), "expiry.ttl", id="kept beyond for ever"),
+        pytest.param(
+            put("execution", "after_a_crash", "is asked for by its key elsewhere"), "execution", id="no elsewhere"
+        ),
+        pytest.param(methods("tasks/update"), "methods", id="nobody can answer"),
+        pytest.param(methods("subscriptions/listen"), "methods", id="nobody can listen"),
+        pytest.param(methods("tasks/cancel"), "methods", id="nobody can cancel"),
         pytest.param(first("input", "secret", True), "input[0].secret", id="asks for a password"),
         pytest.param(first("input", "unanswered", ""), "input[0].unanswered", id="waits for ever"),
         pytest.param(unsure, "execution.steps[2]", id="nobody knows whether it happened"),

@@ -122,10 +122,16 @@ class Disconnected(TaskError):
 
 
 class Unavailable(TaskError):
-    """The server can't be reached, or has no room just now. The same request may succeed later."""
+    """The server can't be reached, or has no room just now. The same request may succeed later.
 
-    def __init__(self, task_id: str) -> None:
-        super().__init__(task_id, "The server did not answer in time; the task goes on")
+    `trouble`: what it said instead the last time, if it said anything.
+    """
+
+    def __init__(self, task_id: str, trouble: Exception | None = None) -> None:
+        self.trouble = trouble
+        why = str(trouble or "")
+        said = f" ({why})" if why else ""
+        super().__init__(task_id, f"The server did not answer in time{said}; the task goes on")
 
 
 class InputDeclined(TaskError):

@@ -55,7 +55,8 @@ class Link:
                 await anyio.sleep(pace.backoff(len(last), fault.after, self.chance()))
         if last and (ends := faults.judge(last[-1], task_id).ends) is not None:
             raise ends from last[-1]
-        raise Unavailable(task_id) from (last[-1] if last else None)
+        trouble = last[-1] if last else None
+        raise Unavailable(task_id, trouble) from trouble
 
 
 def alone(error: BaseException) -> BaseException:

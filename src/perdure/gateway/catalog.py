@@ -2,7 +2,7 @@
 
 The order is that of the configuration, and within a backend its own: the same on every call and in every gateway. A
 backend that can't be reached keeps what it listed last; if it never did, the lists are without it and stale at once, so
-that clients ask again. Only if there is nothing from any backend is that an error.
+that clients ask again. Only if there is nothing from any backend is that an error, and of `server/discover` never.
 
 What clients are told of caching is the least that a backend allows: the shortest ttl, and private if one of the lists
 is. A private list is kept per owner.
@@ -27,7 +27,7 @@ from perdure.domain.model import JSONObject
 
 from .backends import Asker, Backend, of_each
 from .discovering import Discovery
-from .faults import Fault
+from .faults import Fault, IdentityRefused
 from .shelf import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Listed, Shelf
 from .templates import fits
 
@@ -73,13 +73,23 @@ class Catalog:
         """
         for kind in KINDS.values():
             seen: dict[str, str] = {}
-            listed, _ = await self._asked(kind, asker)
+            listed, faults = await self._asked(kind, asker)
+            self._note_unlisted(kind, listed, {fault.backend for fault in faults})
             for each in self._named(kind, listed):
                 if (other := seen.setdefault(each.name, each.backend.name)) != each.backend.name:
                     raise ConfigurationError(
                         f"the backends {other} and {each.backend.name} both have the {kind.noun} {each.name!r}: "
                         + kind.remedy
                     )
+
+    def _note_unlisted(self, kind: Kind, listed: dict[str, Listed], silent: set[str]) -> None:
+        """Names of a map that lead nowhere: typing mistakes, unless the backend is to have them later."""
+        for backend in self._backends:
+            naming = None if backend.name in silent else kind.naming(backend)
+            for ours, theirs in ({} if naming is None else naming.mapped or {}).items():
+                if theirs not in listed[backend.name].names:
+                    said = "the backend %s lists no %s %r, so clients find no %r"
+                    logger.warning(said, backend.name, kind.noun, theirs, ours)
 
     def forget(self, backend: str, methods: Iterable[str]) -> None:
         """The backend's lists of these methods have changed."""
@@ -151,9 +161,9 @@ class Catalog:
             try:
                 return await shelf.list(kind, asker)
             except Fault as fault:
-                _tell(backend, kind, fault)
+                _note(backend, fault, kind, asker)
                 faults.append(fault)
-                return replace(shelf.last(kind, asker) or _NONE, ttl_ms=0)
+                return replace(shelf.last(kind.method, asker) or _NONE, ttl_ms=0)
 
         return await of_each(self._backends, look), faults
 
@@ -200,7 +210,7 @@ class Catalog:
             try:
                 names[backend.name] = await self._shelves[backend.name].names(kind, asker, fresh=fresh)
             except Fault as fault:
-                _tell(backend, kind, fault)
+                _note(backend, fault, kind, asker)
                 names[backend.name] = frozenset()
         return names
 
@@ -230,8 +240,10 @@ class Catalog:
         return None
 
 
-def _tell(backend: Backend, kind: Kind, fault: Fault) -> None:
-    if (more := backend.upstream.seldom.due(f"{kind.noun} {fault}")) is not None:
+def _note(backend: Backend, fault: Fault, kind: Kind, asker: Asker) -> None:
+    if isinstance(fault, IdentityRefused) and asker.token is None:
+        return  # the gateway's own look at the start: who needs a token is listed once somebody brings one
+    if (more := backend.upstream.seldom.due(f"lists: {type(fault).__name__}")) is not None:
         logger.warning("the backend %s did not list its %ss: %s%s", backend.name, kind.noun, fault, more)
 
 

@@ -37,6 +37,9 @@ from .urls import callable_url
 __all__ = ["AuthConfig", "BackendConfig", "GatewayConfig", "Timeouts", "load", "parse"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_TOOL: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""How clients expect names of tools to be (SEP-986). What a backend calls its own is its own affair."""
+_LONGEST_NAME: Final = min(MAX_BACKEND, MAX_TENANT)
 _MEBIBYTE: Final = 1024 * 1024
 
 
@@ -112,19 +115,19 @@ class GatewayConfig:
     instructions: str | None = None
 
 
-def load(path: Path) -> GatewayConfig:
-    """What the file says.
+def load(path: Path, store: str | None = None) -> GatewayConfig:
+    """What the file says. `store`: the store's URL, in place of the file's, which then need not have one.
 
     Raises:
         ConfigurationError: it can't be read, or something in it is wrong; each mistake has a line.
     """
     try:
-        return parse(path.read_text("utf-8"), str(path))
+        return parse(path.read_text("utf-8"), str(path), store)
     except (OSError, UnicodeError) as error:
         raise ConfigurationError(f"{path} can't be read: {error}") from None
 
 
-def parse(text: str, where: str = "the configuration") -> GatewayConfig:
+def parse(text: str, where: str = "the configuration", store: str | None = None) -> GatewayConfig:
     """The same of a text.
 
     Raises:
@@ -136,19 +139,20 @@ def parse(text: str, where: str = "the configuration") -> GatewayConfig:
         raise ConfigurationError(f"{where} is no TOML: {error}") from None
     errors: list[str] = []
     top = Table(document, "", errors)
-    found = _gateway(top)
+    found = _gateway(top, store)
     if errors:
         raise ConfigurationError("\n".join([f"{where} can't be used:", *(f"  {error}" for error in errors)]))
     return found
 
 
-def _gateway(top: Table) -> GatewayConfig:
+def _gateway(top: Table, store: str | None) -> GatewayConfig:
     gateway, limits, routes = top.table("gateway"), top.table("limits"), top.table("routes")
     default = GatewayConfig("perdure-gateway", "1", "", ())
+    named = gateway.text("store", store)
     found = GatewayConfig(
         name=gateway.text("name", default.name),
         version=gateway.text("version", default.version),
-        store=gateway.text("store"),
+        store=store or named,
         metrics=gateway.flag("metrics"),
         page=gateway.count("page", default.page),
         backends=_backends(top),
@@ -163,6 +167,7 @@ def _gateway(top: Table) -> GatewayConfig:
     )
     for table in (gateway, limits, routes, top):
         table.end()
+    _check_tokens(found, top)
     return found
 
 
@@ -192,8 +197,9 @@ def _backends(top: Table) -> tuple[BackendConfig, ...]:
     all_of_them = Table(cast("dict[str, Any]", given), "backends.", top.errors)
     found: list[BackendConfig] = []
     for name in cast("dict[str, Any]", given):
-        if _NAME.fullmatch(name) is None or len(name) > min(MAX_BACKEND, MAX_TENANT):
-            all_of_them.wrong(name, "a name has letters, digits, '-', '_' and '.', and is not long")
+        if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
+            signs = f"1 to {_LONGEST_NAME} letters, digits, '-', '_' and '.'"
+            all_of_them.wrong(name, f"a name is {signs}, and begins with a letter or a digit")
         found.append(_backend(name, all_of_them.table(name)))
     _check_names(found, all_of_them)
     _check_addresses(found, all_of_them)
@@ -207,6 +213,8 @@ def _backend(name: str, table: Table) -> BackendConfig:
     elif not isinstance(prefix, str):
         table.wrong("prefix", "write a text, which may be empty")
         prefix = ""
+    elif prefix and _TOOL.fullmatch(prefix) is None:
+        table.wrong("prefix", "names of tools have letters, digits, '_', '-' and '.'")
     default = BackendConfig(name, "", Naming(), Naming())
     found = BackendConfig(
         name=name,
@@ -231,6 +239,15 @@ def _backend(name: str, table: Table) -> BackendConfig:
     return found
 
 
+def _check_tokens(found: GatewayConfig, top: Table) -> None:
+    """That whoever is told who asks by a client's token will ever see one."""
+    if found.auth is not None:
+        return
+    for backend in found.backends:
+        if isinstance(backend.identity, ExchangeConfig | ForwardConfig):
+            top.wrong(f"backends.{backend.name}.identity", "needs the clients' tokens: write [auth]")
+
+
 def _timeouts(table: Table) -> Timeouts:
     default = Timeouts()
     found = Timeouts(
@@ -251,6 +268,10 @@ def _naming(table: Table, key: str, prefix: str) -> Naming:
     if not all(isinstance(name, str) and name and ours for ours, name in given.items()):
         table.wrong(key, "write EXPOSED = 'NAME THERE' for each")
         return Naming(prefix)
+    if key == "tools":
+        for ours in given:
+            if _TOOL.fullmatch(ours) is None:
+                table.wrong(key, f"{ours!r}: a tool's name is 1 to 128 letters, digits, '_', '-' and '.'")
     names = [*given.values()]
     for name in {name for name in names if names.count(name) > 1}:
         table.wrong(key, f"{name!r} is exposed under two names")

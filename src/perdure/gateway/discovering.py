@@ -9,6 +9,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from perdure.domain.model import JSONObject
+from perdure.domain.names import DISCOVER
 
 from . import merging
 from .backends import Asker, Backend, of_each
@@ -39,29 +40,31 @@ class Discovery:
     async def result(self, asker: Asker) -> JSONObject:
         """What clients get: what all of them together can do.
 
-        Raises:
-            Fault: no backend has answered.
+        There is one whatever becomes of the backends. Clients take an error for that of a server of the handshake era,
+        and begin anew with a method that there is not; so why nothing can be done has to be said of what they ask next.
         """
 
-        async def look(backend: Backend) -> Listed | Fault:
+        async def look(backend: Backend) -> tuple[Listed | None, bool]:
+            shelf = self._shelves[backend.name]
             try:
-                return await self._shelves[backend.name].discovered(asker)
-            except Fault as fault:
-                return fault
+                return await shelf.discovered(asker), True
+            except Fault:
+                return shelf.last(DISCOVER, asker), False
 
         looked = await of_each(self._backends, look)
-        faults = [each for each in looked.values() if isinstance(each, Fault)]
-        there = [(each, said) for each in self._backends if isinstance(said := looked[each.name], Listed)]
-        if not there:
-            raise faults[0]
-        said = [(backend, listed.entries[0]) for backend, listed in there]
+        listed = [each for each, _ in looked.values() if each is not None]
+        said = [
+            (backend, each.entries[0]) for backend in self._backends if (each := looked[backend.name][0]) is not None
+        ]
+        unheard = [merging.UNHEARD] * (len(looked) - len(listed))
+        now = all(fresh for _, fresh in looked.values())
         instructions = merging.instructions(said) if self._instructions is None else self._instructions
         result: JSONObject = {
             "supportedVersions": [*MODERN_PROTOCOL_VERSIONS],
-            "capabilities": merging.capabilities([each for _, each in said]),
+            "capabilities": merging.capabilities([*(each for _, each in said), *unheard]),
             "resultType": "complete",
-            "ttlMs": 0 if faults else min(_LONGEST, *(listed.ttl_ms for _, listed in there)),
-            "cacheScope": "private" if any(listed.private for _, listed in there) else "public",
+            "ttlMs": min(_LONGEST, *(each.ttl_ms for each in listed)) if now else 0,
+            "cacheScope": "private" if unheard or any(each.private for each in listed) else "public",
             "_meta": {SERVER_INFO_META_KEY: self._server_info},
         }
         return {**result, "instructions": instructions} if instructions else result

@@ -121,7 +121,7 @@ class Feed:
                 if self._can_listen:
                     await self._listen()
             except Fault as fault:
-                if (more := self.backend.upstream.seldom.due(f"stream {fault}")) is not None:
+                if (more := self.backend.upstream.seldom.due(f"broke off: {type(fault).__name__}")) is not None:
                     logger.info("a stream of the backend %s broke off: %s%s", self.backend.name, fault, more)
             await self._begin()
             if self.is_over:

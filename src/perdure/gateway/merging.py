@@ -6,14 +6,23 @@ What they said stays as it is: it is kept, and looked at by others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from perdure.domain.model import JSONObject
 from perdure.domain.names import EXTENSION
 
 from .backends import Backend, Naming
 
-__all__ = ["capabilities", "instructions"]
+__all__ = ["UNHEARD", "capabilities", "instructions"]
+
+UNHEARD: Final[JSONObject] = {
+    "capabilities": {"extensions": {EXTENSION: {}}, "tools": {}, "prompts": {}, "resources": {}}
+}
+"""What stands in for the word of a backend that was never heard: that it may have anything.
+
+A client asks once, and goes by that for as long as it runs. What it was told is not there it would not look for once
+the backend is up.
+"""
 
 
 def capabilities(said: Sequence[JSONObject]) -> JSONObject:

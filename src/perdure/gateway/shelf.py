@@ -114,13 +114,13 @@ class Shelf:
         self._turns: dict[tuple[str, Owner | None], _Turn] = {}
         self._private: set[str] = set()
 
-    def last(self, kind: Kind, asker: Asker) -> Listed | None:
-        """The list as it was known last, fresh or not."""
-        return self._kept.get((kind.method, asker.owner)) or self._kept.get((kind.method, None))
+    def last(self, method: str, asker: Asker) -> Listed | None:
+        """The list of this method as it was known last, fresh or not."""
+        return self._kept.get((method, asker.owner)) or self._kept.get((method, None))
 
     async def names(self, kind: Kind, asker: Asker, *, fresh: bool) -> frozenset[str]:
         """The names in a list, for whoever asks whose a name is: as they were known last, unless they must be fresh."""
-        last = None if fresh else self.last(kind, asker)
+        last = None if fresh else self.last(kind.method, asker)
         return (last or await self.list(kind, asker)).names
 
     def forget(self, kind: Kind) -> None:

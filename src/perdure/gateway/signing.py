@@ -32,7 +32,7 @@ from mcp_types import INVALID_REQUEST
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.model import Owner
-from perdure.wire.identity import Asking, Identify
+from perdure.wire.identity import Identify
 from perdure.wire.models import RequestContext
 from perdure.wire.refusals import Seldom
 
@@ -193,7 +193,7 @@ def signed_identity(
             raise MCPError(INVALID_REQUEST, "The request does not say whose it is") from None
         return Owner(claims["tenant"], claims["sub"])
 
-    return Asking(identify)
+    return identify
 
 
 def verified(text: str, *, audience: str, issuer: str, keys: Mapping[str, Key], now: float) -> Mapping[str, Any]:

@@ -142,9 +142,11 @@ class Tasks(TasksExtension):
             linger_ms=milliseconds(linger, what="linger"),
             tombstone_ms=milliseconds(tombstone, what="tombstone"),
         )
-        identify = checks.identify(identify, tenant_claim)
+        identified, identify = identify is not None, checks.identify(identify, tenant_claim)
         ring = checks.ring(keys)
-        self.assembly = Assembly(store, engine, identify=identify, allow_anonymous=allow_anonymous, keys=ring)
+        self.assembly = Assembly(
+            store, engine, identify=identify, identified=identified, allow_anonymous=allow_anonymous, keys=ring
+        )
         """What this is made of, for the command line and the harness. Not for users: it may change any day."""
         super().__init__(
             self.assembly.runtime,

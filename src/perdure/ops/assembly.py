@@ -23,7 +23,7 @@ from perdure.store.base import Store
 from perdure.store.keys import KeyRing
 from perdure.tools.catalog import Catalog
 from perdure.wire.attachment import NO_LIFESPAN, Attachment
-from perdure.wire.identity import Asking, Identify
+from perdure.wire.identity import Identify
 
 from . import checks, stores
 from . import keys as environment
@@ -43,8 +43,8 @@ class Assembly:
     """The parts of one `Tasks`, put together.
 
     `named`: the store as it was given, the URL or the object. `keys`: what its values are sealed under.
-    `allow_anonymous`: the server may listen beyond this machine though it has no authentication. `asks`: its tasks are
-    their owners' only all the same, since `identify` has everybody prove who they are.
+    `identified`: `identify` is the program's own, and need not go by access tokens.
+    `allow_anonymous`: the server may listen beyond this machine though it has no authentication.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Assembly:
         options: Options,
         *,
         identify: Identify,
+        identified: bool,
         allow_anonymous: bool,
         keys: KeyRing | None = None,
     ) -> None:
@@ -60,8 +61,8 @@ class Assembly:
         self.keys = keys
         if keys is not None and not isinstance(store, str):
             raise ConfigurationError(_UNSEALED)
+        self.identified = identified
         self.allow_anonymous = allow_anonymous
-        self.asks = isinstance(identify, Asking)
         self.catalog = Catalog()
         opened = stores.named_store(store, keys) if isinstance(store, str) else store
         self.runtime = Runtime(opened, self.catalog.handlers, replace(options, sealing=self._sealing()))

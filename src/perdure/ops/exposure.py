@@ -9,6 +9,8 @@ from mcp.server.mcpserver import MCPServer
 
 from perdure.domain.hosts import is_this_machine
 
+from .assembly import assembly_of
+
 __all__ = ["refuse", "say_open", "warn"]
 
 
@@ -25,12 +27,21 @@ def refuse(app: MCPServer[Any], host: str, *, allowed: bool, say: str) -> None:
         )
 
 
-def warn(app: MCPServer[Any], *, asks: bool = False) -> None:
-    """Tell whoever starts `app` what protects its tasks without authentication. `asks`: as `Assembly` has it."""
-    if app.settings.auth is None and not asks:
+def warn(app: MCPServer[Any]) -> None:
+    """Tell whoever starts `app` what protects its tasks if it has no authentication."""
+    if app.settings.auth is not None:
+        return
+    assembly = assembly_of(app)
+    if assembly is not None and assembly.identified:
+        _say("no authentication but by identify=, which alone says whose a task is")
+    else:
         say_open()
 
 
 def say_open() -> None:
-    """The line that says so."""
-    print("perdure: no authentication: whoever knows a task's id may read it", file=sys.stderr, flush=True)
+    """Say that nothing protects them."""
+    _say("no authentication: whoever knows a task's id may read it")
+
+
+def _say(what: str) -> None:
+    print(f"perdure: {what}", file=sys.stderr, flush=True)

@@ -58,7 +58,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.argument("config", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on.")
-@options.store
+@options.store_of_routes
 @click.option(
     "--allow-anonymous",
     is_flag=True,
@@ -71,9 +71,9 @@ def gateway(
     """Serve the MCP servers that the file CONFIG names at one address, and find their tasks again."""
     logs.configure(log_level)
     try:
-        read = load(config)
+        read = load(config, store)
         _check_exposure(read, host, allowed=allow_anonymous)
-        routes = stores.open_routes(store or read.store)
+        routes = stores.open_routes(read.store)
         proxy = assemble(read, routes, security=_security(host))
         app = application(read, proxy, routes)
         anyio.run(_look, proxy, routes)

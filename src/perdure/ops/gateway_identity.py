@@ -37,7 +37,10 @@ def passing_of(config: BackendConfig, gateway: str) -> Passing:
 
 def _key(backend: str, key: KeyConfig) -> Key:
     secret = _secret(backend, key.secret)
-    return Key.private(key.id, secret) if key.pair else Key.shared(key.id, secret)
+    try:
+        return Key.private(key.id, secret) if key.pair else Key.shared(key.id, secret)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"backends.{backend}.identity: {error}") from None
 
 
 def _text(backend: str, secret: bytes) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "served_queues",
     "serving",
     "store",
+    "store_of_routes",
     "working",
 ]
 
@@ -45,6 +46,10 @@ place, and arguments of a process are there for all users of the machine to see.
 
 store = click.option(
     "--store", envvar=STORE, show_envvar=True, help="Store URL, instead of what the program says: sqlite:///tasks.db"
+)
+
+store_of_routes = click.option(
+    "--store", envvar=STORE, show_envvar=True, help="Store URL, instead of what CONFIG says: sqlite:///routes.db"
 )
 
 named_store = click.option(

@@ -82,7 +82,7 @@ def _serve_stdio(app: MCPServer[Any], assembly: Assembly | None) -> None:
 
 def _serve_http(app: MCPServer[Any], assembly: Assembly | None, host: str, port: int) -> None:
     sockets = ports.bind(host, port)
-    exposure.warn(app, asks=assembly is not None and assembly.asks)
+    exposure.warn(app)
     http.announce(app.name, host, sockets)
     told, bounds = _nothing, dict[str, Any]()
     if assembly is not None:

@@ -47,7 +47,7 @@ class Server(MCPServer[Any]):
             case _:
                 # The SDK binds by itself, later; whoever takes the port between is told of in its words.
                 ports.close(ports.bind(host, kwargs.get("port", 8000)))
-                exposure.warn(self, asks=self.assembly.asks)
+                exposure.warn(self)
                 super().run(transport, **kwargs)
 
     def streamable_http_app(self, **options: Any) -> Starlette:
@@ -59,7 +59,7 @@ class Server(MCPServer[Any]):
         return verdicts.heard(super().streamable_http_app(**options))
 
     def _run_http(self, sockets: list[socket.socket], **options: Any) -> None:
-        exposure.warn(self, asks=self.assembly.asks)
+        exposure.warn(self)
         self.assembly.warn_of_keys()
         health.offer(self, self.assembly)
         level = self.settings.log_level.lower()

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from mcp.server.auth.middleware.auth_context import get_access_token
@@ -31,23 +30,12 @@ from perdure.store.codec import is_plain
 from .models import RequestContext
 from .refusals import Seldom
 
-__all__ = ["ANONYMOUS", "LOCAL", "Asking", "Identify", "by_token", "checked", "is_one_of_many", "of_token"]
+__all__ = ["ANONYMOUS", "LOCAL", "Identify", "by_token", "checked", "is_one_of_many", "of_token"]
 
 logger = logging.getLogger(__name__)
 
 Identify = Callable[[RequestContext], Owner]
 """Says whose request it is. Called on every request that touches a task; must not block."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """An `Identify` that refuses whoever does not prove who they are: its server has no open task without `auth=`."""
-
-    identify: Identify
-
-    def __call__(self, ctx: RequestContext) -> Owner:
-        return self.identify(ctx)
-
 
 _NAMELESS: Final = ""
 ANONYMOUS = Owner(_NAMELESS, "anonymous")
@@ -127,7 +115,7 @@ def _fits(text: str, most: int) -> bool:
 
 
 def checked(own: Identify) -> Identify:
-    """`own`, a function of the server's, but that only what can be an owner comes of it. An `Asking` stays one.
+    """`own`, a function of the server's, but that only what can be an owner comes of it.
 
     Raises, when called:
         MCPError: that of `own`; -32600 if a name that it returns can't be one; -32603 if it raises anything else, or
@@ -147,7 +135,7 @@ def checked(own: Identify) -> Identify:
             raise MCPError(INTERNAL_ERROR, "Internal error") from None
         return _owner(found, seldom)
 
-    return Asking(identify) if isinstance(own, Asking) else identify
+    return identify
 
 
 def _owner(found: object, seldom: Seldom) -> Owner:

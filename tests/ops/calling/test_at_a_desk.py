@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from perdure.client import Unavailable
 from perdure.ops.calling import calls, several
 from perdure.ops.calling import desk as desks
 from perdure.ops.calling.calls import WaitOptions
@@ -286,6 +287,31 @@ async def test_a_server_that_goes_away_during_a_wait_is_mentioned(
     spy.refuse["tasks/get"] = always(-32000, "away")
     (outcome,) = await call(scene, desk, "gated", options=WaitOptions(seconds=3.0))
     assert outcome.words == "There is no result yet; the task goes on. The server does not answer: away"
+
+
+async def test_whoever_answers_or_cancels_sees_that_it_takes_its_time_and_hears_why_it_came_to_nothing(
+    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, terminal = seat
+    task = await detached(scene, desk, "ask")
+    monkeypatch.setattr("perdure.client.handle._PATIENCE", 2.0)
+    spy.refuse["tasks/get"] = always(-32000, "away")
+    answering = calls.answer(desk, task, ["ok=yes"], action=None, question=None, server=None)
+    for doing_it, told in (
+        (answering, f"looking what {task} asks"),
+        (several.cancel(desk, [task], None), f"asking {task} to stop"),
+    ):
+        done = asyncio.create_task(unheard(doing_it))
+        await terminal.until(told)
+        assert await done == "The server did not answer in time (away); the task goes on"
+
+
+async def unheard(doing_it: Coroutine[Any, Any, Sequence[Outcome]]) -> str | None:
+    try:
+        (outcome,) = await doing_it
+    except Unavailable as error:
+        return str(error)
+    return outcome.words
 
 
 async def test_an_answer_that_the_server_refuses_is_asked_for_again(

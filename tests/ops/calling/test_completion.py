@@ -39,6 +39,7 @@ def test_commands_options_and_ids_are_completed(
     assert list(os.scandir(tmp_path)) == [], "a journal that is not there is not made"
     journal = book.opened(str(tmp_path / "j.db"))
     journal.adopt("http://127.0.0.1:1/mcp", "tool", "tsk_abc")
+    journal.adopt("http://127.0.0.1:2/mcp", "tool", "tsk_abc")
     journal.intend("http://127.0.0.1:1/mcp", "tool", "unsure-key", {})
     journal.close()
     assert [each.value for each in complete(words, incomplete)] == [found]

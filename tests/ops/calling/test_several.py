@@ -84,6 +84,18 @@ def test_candidates_are_shown_with_their_servers(shell: Shell, away: str) -> Non
     assert f"'tsk_' may be {away} at {NOWHERE}, {task} at {shell.url}" in errors
 
 
+def test_one_id_at_two_servers_is_told_apart_by_the_server_and_forgotten_at_both(shell: Shell) -> None:
+    """As two gateways know a task that share a table of routes."""
+    task = shell.detached("hello", "name=Ada")
+    with shell.journal() as journal:
+        journal.adopt(NOWHERE, "hello", task)
+    _, errors = shell("resume", task[:12], code=2)
+    assert f"may be {task} at {shell.url}, {task} at {NOWHERE}: say which by --server" in errors
+    assert shell("resume", task, "--server", shell.url)[0] == "Hello, Ada!\n"
+    shell("forget", task)
+    assert shell.document("ls") == []
+
+
 def test_a_secret_in_a_url_on_record_is_not_shown(tmp_path: Path) -> None:
     with journal_in(tmp_path) as journal:
         journal.adopt("https://a.example/mcp?tenant=7&api_key=hush", "tool", "tsk_a")

@@ -322,6 +322,14 @@ def test_what_is_not_there_can_not_be_retried(url: str) -> None:
 # -- purge -------------------------------------------------------------------------------------------------------------
 
 
+def test_nobody_is_asked_about_nothing(url: str) -> None:
+    """A script need not say --yes for that, and what comes to fit meanwhile was not agreed to."""
+    opened(url, over)
+    for verb, said in (("cancel", "no task\n"), ("purge", "purged: 0\n")):
+        done = command(url, verb, "--tool", "nobodys", answer="")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, said, "")
+
+
 async def everything(store: Store) -> list[str]:
     return [each.id for each in (await store.browse(Which(), None, 1_000)).tasks]
 

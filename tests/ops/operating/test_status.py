@@ -51,6 +51,22 @@ def test_a_status_shows_who_works_and_what_waits_and_what_nobody_can_run(url: st
     assert any(line.startswith(lapsed) and "elsewhere:7" in line and " lapsed " in line for line in lines)
 
 
+def test_the_routes_of_gateways_are_counted_if_there_are_any(url: str) -> None:
+    async def lay(_: Store) -> None:
+        routes = stores.open_routes(url)
+        await routes.open()
+        for number in range(2):
+            await routes.lay(Owner("", "ada"), "files", f"theirs-{number}", None, minted().id)
+        await routes.close()
+
+    opened(url, busy)
+    assert json.loads(printed("status", "--store", url, "--json"))["routes"] == 0
+    assert "routes of gateways" not in printed("status", "--store", url)
+    opened(url, lay)
+    assert json.loads(printed("status", "--store", url, "--json"))["routes"] == 2
+    assert "routes of gateways: 2" in printed("status", "--store", url).splitlines()
+
+
 def test_an_empty_store_has_nothing_to_show(url: str) -> None:
     async def nothing(_: Store) -> str:
         return ""

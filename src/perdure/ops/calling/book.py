@@ -13,9 +13,23 @@ from perdure.ops import text
 from . import endpoint
 from .typed import Unfit
 
-__all__ = ["JOURNAL", "entry", "find", "forget", "identity", "newest_open", "opened", "place", "rows", "state"]
+__all__ = [
+    "JOURNAL",
+    "entry",
+    "find",
+    "find_all",
+    "forget",
+    "identity",
+    "newest_open",
+    "opened",
+    "place",
+    "rows",
+    "state",
+]
 
 JOURNAL: Final = "PERDURE_JOURNAL"
+_SHOWN: Final = 5
+"""Candidates that are told."""
 
 
 def place(said: str | None) -> Path:
@@ -54,21 +68,39 @@ def state(record: Record, journal: Journal) -> str:
     return "calling" if journal.is_busy(record) else "unsure"
 
 
-def find(records: Iterable[Record], wanted: str, *, otherwise: str = "") -> Record:
-    """The record of an id, or of the beginning of one that only one has. `otherwise`: what else one could say.
+def find(records: Iterable[Record], wanted: str) -> Record:
+    """The record of an id, or of the beginning of one, for a command that can be told which server is meant.
 
     Raises:
         Unfit: there is none, or there are several.
+    """
+    found = find_all(records, wanted, otherwise=", or say --server")
+    if len(found) > 1:
+        raise Unfit(f"{_candidates(wanted, found)}: say which by --server")
+    return found[0]
+
+
+def find_all(records: Iterable[Record], wanted: str, *, otherwise: str = "") -> list[Record]:
+    """The records of an id, or of the beginning of one that no other id has: one of each server that it is at.
+
+    A task has one id at all gateways that share a table of routes. `otherwise`: what else one could say.
+
+    Raises:
+        Unfit: there is none, or the beginning is that of several ids.
     """
     records = list(records)
     exact = [each for each in records if wanted in (each.task_id, each.key)]
     found = exact or [each for each in records if wanted and identity(each).startswith(wanted)]
     if not found:
         raise Unfit(f"the journal knows no task {wanted!r}: see `perdure ls`{otherwise}")
-    if len(found) > 1:
-        several = ", ".join(f"{identity(each)} at {endpoint.shown(each.server)}" for each in found[:5])
-        raise Unfit(f"{wanted!r} may be {several}")
-    return found[0]
+    if len({identity(each) for each in found}) > 1:
+        raise Unfit(_candidates(wanted, found))
+    return found
+
+
+def _candidates(wanted: str, found: Iterable[Record]) -> str:
+    several = [f"{identity(each)} at {endpoint.shown(each.server)}" for each in found]
+    return f"{wanted!r} may be {', '.join(several[:_SHOWN])}"
 
 
 def newest_open(records: Iterable[Record], journal: Journal) -> Record:
@@ -87,19 +119,19 @@ def newest_open(records: Iterable[Record], journal: Journal) -> Record:
 
 
 def forget(journal: Journal, wanted: Iterable[str]) -> list[str]:
-    """Delete the records of these ids, all or none; what they were called.
+    """Delete the records of these ids, all or none, at whichever servers; what they were called.
 
     Raises:
         Unfit: one is not there, or is of a call that another process is just making.
     """
     records = journal.records()
-    found = [find(records, each) for each in dict.fromkeys(wanted)]
+    found = [record for each in dict.fromkeys(wanted) for record in find_all(records, each)]
     for each in found:
         if state(each, journal) == "calling":
             raise Unfit(f"{identity(each)} is a call that another process is just making")
     for each in found:
         journal.forget(each)
-    return [identity(each) for each in found]
+    return [*dict.fromkeys(map(identity, found))]
 
 
 def entry(record: Record, journal: Journal, now: float) -> dict[str, Any]:

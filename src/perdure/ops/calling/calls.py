@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from uuid import uuid4
@@ -27,7 +27,7 @@ from .hints import quoted
 from .outcome import Code, Outcome
 from .seeking import Sought, sought, task_sought
 from .typed import Unfit
-from .waiting import Row, Waiting, painted
+from .waiting import Row, Waiting, busy
 
 __all__ = [
     "CallRequest",
@@ -98,7 +98,7 @@ async def call(desk: Desk, request: CallRequest) -> list[Outcome]:
             again = desk.again(key) if repeats else None
             with desk.stop.guard(), _naming_the_timeout(deadline, again):
                 seconds = left_until(deadline)
-                async with _calling(desk, tool.name, begun):
+                async with busy(desk.screen, f"calling {tool.name}"):
                     handle = await tasks.start(client, tool.name, given, idempotency_key=key, timeout=seconds)
                 rows.append(Row(handle, begun))
             await _called(desk, rows, request, deadline)
@@ -124,11 +124,6 @@ def _warn(desk: Desk, handle: TaskHandle, server: Endpoint) -> None:
     options = [f"--server {quoted(server.shown)}"] if isinstance(server, HttpEndpoint) else []
     again = desk.hints.command("resume", quoted(handle.id), options=options)
     desk.screen.say(f"The journal can't be written, so keep the id: {again}", "bad")
-
-
-def _calling(desk: Desk, tool: str, begun: float) -> AbstractAsyncContextManager[None]:
-    """A block in which the live line says that something goes on: a tool without tasks may take its time, too."""
-    return painted(desk.screen, lambda: [f"{text.span(time.time() - begun):>6}  calling {text.line(tool)}"])
 
 
 def _freeing(desk: Desk, outcome: Outcome, key: str | None) -> Outcome:
@@ -181,8 +176,9 @@ async def answer(
     outcome = interrupted()
     with desk.stop.guard():
         async with desk.connected(task.server) as (client, tasks):
-            handle = await handle_of(client, tasks, task)
-            seen = await handle.status()
+            async with busy(desk.screen, f"looking what {task.id} asks"):
+                handle = await handle_of(client, tasks, task)
+                seen = await handle.status()
             questions = seen.questions
             if not questions:
                 over = f" any more: it is {seen.status}" if seen.is_terminal else ""
@@ -194,7 +190,8 @@ async def answer(
             outcome = broken_off(desk, handle.id, "Interrupted while it was answered")
             record = desk.journal.find(task.server.name, handle.id)
             before = [key for key in responses if record and desk.journal.given(record, key) is not None]
-            outcome = await _answered(handle, responses, seen.status, before)
+            async with busy(desk.screen, f"answering {task.id}"):
+                outcome = await _answered(handle, responses, seen.status, before)
     return [outcome]
 
 

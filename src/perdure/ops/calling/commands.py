@@ -70,11 +70,12 @@ def _ids(*states: str) -> Complete:
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         said = ctx.params.get("journal") or os.environ.get(book.JOURNAL)
-        return [
-            CompletionItem(name, help=text.line(f"{tool}, {state}"))
+        found = {
+            name: CompletionItem(name, help=text.line(f"{tool}, {state}"))
             for name, tool, state in reversed(_on_record(said))
             if name.startswith(incomplete) and is_plain(name) and (state in states or not states)
-        ]
+        }
+        return [*found.values()]  # an id may be on record for several servers
 
     return complete
 
@@ -135,7 +136,9 @@ def _waits(command: CommandT) -> CommandT:
 
 
 def _server(command: CommandT) -> CommandT:
-    return click.option("--server", metavar="URL", help="The server of a task that the journal does not know.")(command)
+    return click.option("--server", metavar="URL", help="The server of a task, if the journal knows none or several.")(
+        command
+    )
 
 
 @click.command(cls=_WithServer, epilog=CODES, short_help="Call a tool, and wait for its result.")

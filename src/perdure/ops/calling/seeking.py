@@ -37,7 +37,7 @@ def sought(desk: Desk, wanted: str | None, server: Endpoint | None) -> Sought:
     if wanted is None:
         return _on_record(book.newest_open(records, desk.journal))
     try:
-        return _on_record(book.find(records, wanted, otherwise=", or say --server"))
+        return _on_record(book.find(records, wanted))
     except Unfit:
         if server is None:
             raise
@@ -76,7 +76,7 @@ def records_sought(desk: Desk, wanted: Sequence[str]) -> list[Record]:
     """
     records = desk.journal.records()
     if wanted:
-        named = [book.find(records, each) for each in dict.fromkeys(wanted)]
+        named = [record for each in dict.fromkeys(wanted) for record in book.find_all(records, each)]
         for each in named:
             if each.task_id is None:
                 raise _no_task(desk, each.key)

@@ -16,7 +16,7 @@ from .calls import WaitOptions, broken_off, deadline_of, handle_of, left_until, 
 from .desk import Desk, outcome_of
 from .outcome import WORKING, Code, Outcome
 from .seeking import Sought, check_tokens, records_sought, task_sought
-from .waiting import Row, Waiting
+from .waiting import Row, Waiting, busy
 
 __all__ = ["cancel", "watch"]
 
@@ -99,7 +99,7 @@ async def cancel(desk: Desk, wanted: Sequence[str], server: endpoint.Endpoint | 
 
 async def _cancel(desk: Desk, task: Sought, outcomes: list[Outcome]) -> None:
     """What came of it is known before the session is closed, which may be broken off too."""
-    async with desk.connected(task.server) as (client, tasks):
+    async with desk.connected(task.server) as (client, tasks), busy(desk.screen, f"asking {task.id} to stop"):
         handle = await handle_of(client, tasks, task)
         seen = await handle.status()
         if not seen.is_terminal:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from .hints import Hints
 from .outcome import WORKING, Code, Outcome, of_error, of_result
 from .screen import Screen, Style
 
-__all__ = ["Row", "Waiting", "painted"]
+__all__ = ["Row", "Waiting", "busy"]
 
 _REFRESH: Final = 0.5
 """Seconds between two paintings of the live lines."""
@@ -209,6 +209,12 @@ class Waiting:
         poll = row.handle.next_poll
         news = "listening" if poll is None else f"next poll in {poll:.0f} s"
         return f"{self._prefix(row)}{text.span(self._now() - row.begun):>6}  {status}, {news}"
+
+
+def busy(screen: Screen, doing: str) -> AbstractAsyncContextManager[None]:
+    """A block in which a live line says what goes on: a tool without tasks takes its time, and so does a server."""
+    begun = time.time()
+    return painted(screen, lambda: [f"{text.span(time.time() - begun):>6}  {text.line(doing)}"])
 
 
 @asynccontextmanager

@@ -119,8 +119,8 @@ def cancel(
         done = acting.cancel_named(store, task_ids)
     else:
         which = _meant(given, filters.UNFINISHED)
-        _agreed(store, which, "Ask {} to stop?", yes=yes)
-        done = acting.cancel_all(store, which)
+        agreed = _agreed(store, which, "Ask {} to stop?", yes=yes)
+        done = acting.cancel_all(store, which) if agreed else []
     echo({"tasks": done}, None if as_json else words.say_cancelled)
     if any(each["outcome"] == "refused" or each["status"] in _ENDED_ITSELF for each in done):
         context.exit(1)
@@ -169,8 +169,8 @@ def purge(store: str, as_json: bool, dry_run: bool, tombstone: int, yes: bool, *
     if dry_run:
         echo({"purged": 0, "would_purge": acting.count(store, which)}, None if as_json else words.say_purged)
         return
-    _agreed(store, which, "Delete {} for good?", yes=yes)
-    purged = acting.purge(store, which, tombstone)
+    agreed = _agreed(store, which, "Delete {} for good?", yes=yes)
+    purged = acting.purge(store, which, tombstone) if agreed else 0
     echo({"purged": purged}, None if as_json else words.say_purged)
 
 
@@ -191,11 +191,16 @@ def _meant(given: dict[str, Any], among: filters.Statuses) -> Which:
     return filters.which(**given, among=among)
 
 
-def _agreed(store: str, which: Which, question: str, *, yes: bool) -> None:
-    """Go on only if somebody agrees. The end of the input is nobody's answer: there is no terminal, most likely."""
+def _agreed(store: str, which: Which, question: str, *, yes: bool) -> bool:
+    """Go on only if somebody agrees. The end of the input is nobody's answer: there is no terminal, most likely.
+
+    False: there was nothing to agree to, nor is there now to what has come since.
+    """
     if yes:
-        return
+        return True
     count = acting.count(store, which)
+    if not count:
+        return False
     counted = f"{count} task{'' if count == 1 else 's'}"
     click.echo(f"{question.format(counted)} [y/N]: ", nl=False, err=True)
     answer = sys.stdin.readline() if sys.stdin else ""
@@ -205,3 +210,4 @@ def _agreed(store: str, which: Which, question: str, *, yes: bool) -> None:
     if answer.strip().lower() not in ("y", "yes"):
         click.echo("perdure: nothing was done", err=True)
         raise click.exceptions.Exit(1)
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
-from perdure.domain.errors import TaskNotFound, Unreadable
+from perdure.domain.errors import StoreUnavailable, StoreUnusable, TaskNotFound, Unreadable
 from perdure.domain.operating import Count, Listed, Which
 from perdure.engine import unclaimed
 from perdure.ops import stores
@@ -23,7 +23,7 @@ COUNTED: Final = 5_000
 
 
 def status(store: str | Store) -> Plain:
-    """The workers, what there is to run for each handler, and what no worker can run.
+    """The workers, what there is to run for each handler, what no worker can run, and how many routes of gateways.
 
     Raises:
         SystemExit: the store can't be used; one line says why. So do all that look.
@@ -36,9 +36,22 @@ def status(store: str | Store) -> Plain:
             "workers": [plain.worker(session, lapsed) for session, lapsed in sessions],
             "tools": [plain.load(load) for load in loads],
             "unclaimable": [load.handler for load in unclaimed.unclaimable(loads, sessions)],
+            "routes": await _routes(store) if isinstance(store, str) else None,
         }
 
     return with_store(store, look)
+
+
+async def _routes(url: str) -> int | None:
+    """None: they can't be read, which a status of the tasks need not fail for."""
+    routes = stores.open_routes(url)
+    try:
+        await routes.open()
+        return await routes.count()
+    except (StoreUnavailable, StoreUnusable):
+        return None
+    finally:
+        await routes.close()
 
 
 def listing(store: str, which: Which, limit: int) -> Plain:

@@ -58,6 +58,8 @@ def say_status(found: Plain) -> Iterator[str]:
     yield from _loads(found["tools"])
     for handler in found["unclaimable"]:
         yield f"unclaimable: no worker has {handler}"
+    if routes := found.get("routes"):
+        yield f"routes of gateways: {routes}"
     live = ((each["sealing"], f"{each['host']}:{each['pid']}") for each in found["workers"] if each["state"] == "alive")
     yield from sealers.summary(live)
 
