@@ -1,6 +1,7 @@
 """What a backend says of itself and lists, and should not: the others are there all the same, and nobody waits long."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -51,10 +52,11 @@ async def before(good: Stage, odd: Odd, table: str) -> AsyncGenerator[Front]:
         {"title": "nameless"},
         {"name": "x\ud800", "inputSchema": {"type": "object"}},
         {"name": "x", "inputSchema": {"type": "object"}, "_meta": 5},
+        {"name": "x", "inputSchema": {"type": "object", "properties": json.loads('{"a":' * 300 + "{}" + "}" * 300)}},
         [],
         None,
     ],
-    ids=ascii,
+    ids=lambda wrong: ascii(wrong)[:60],
 )
 async def test_a_tool_that_is_none_is_left_out_and_all_others_are_there(good: Stage, wrong: Any) -> None:
     async with beside(good, Odd(tools=[wrong, GOOD])) as front:

@@ -42,7 +42,7 @@ def acknowledged(asked: Asked, **others: Any) -> Any:
     return note(ACKNOWLEDGED, {"notifications": asked.message["params"]["notifications"] | others})
 
 
-@pytest.mark.parametrize("params", [[1], "text", 5, None, True], ids=str)
+@pytest.mark.parametrize("params", [[1], "text", None], ids=str)
 @pytest.mark.parametrize("method", [SNAPSHOT, "notifications/tools/list_changed", ["no text"]], ids=str)
 async def test_a_notification_whose_parameters_are_no_object_does_not_end_the_gateway(
     good: Stage, method: Any, params: Any

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, cast
 
 import anyio
@@ -32,6 +33,7 @@ from .relay import Outlet
 from .retrying import Safe, is_keyed_call
 from .routing import Routing, TakenRoute, is_handle, is_id
 from .snapshots import task_of
+from .steady import aside
 
 __all__ = ["Forwarded", "Forwarding"]
 
@@ -138,7 +140,7 @@ class Forwarding:
         """Have a task cancelled that nobody will hear of."""
         task_id = task_of(cast("dict[str, Any]", response["result"]))
         if task_id is not None and is_id(task_id) and IDEMPOTENCY_KEY not in it.request.meta:
-            self._group.start_soon(self._cancel, it.backend, asker, task_id)
+            self._group.start_soon(aside, partial(self._cancel, it.backend, asker, task_id))
 
     async def _cancel(self, backend: Backend, asker: Asker, task_id: str) -> None:
         try:

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from mcp_types import ServerCapabilities, methods
 from mcp_types.version import LATEST_MODERN_VERSION
-from pydantic import ValidationError
 
 from perdure.domain.model import JSON, JSONObject
 
@@ -30,16 +29,16 @@ def capabilities(said: JSON) -> tuple[JSONObject, int]:
     return good, len(said) - len(good)
 
 
-def entries(method: str, field: str, found: Sequence[JSON]) -> tuple[list[JSONObject], int]:
-    """Those that are some in `field` of a result of `method`, and how many are not."""
+def entries(method: str, field: str, found: Sequence[JSON]) -> list[JSONObject]:
+    """Those that are some, of what is in `field` of a result of `method`."""
     good = found if _fit(method, field, found) else [each for each in found if _fit(method, field, [each])]
-    return cast("list[JSONObject]", [*good]), len(found) - len(good)
+    return cast("list[JSONObject]", [*good])
 
 
 def _is_capability(name: str, value: JSON) -> bool:
     try:
         ServerCapabilities.model_validate_json(encode({name: value}), strict=True)
-    except (ValidationError, RecursionError):
+    except (ValueError, RecursionError):
         return False
     return value is not None
 
@@ -50,6 +49,6 @@ def _fit(method: str, field: str, found: Sequence[JSON]) -> bool:
         methods.validate_server_result(method, LATEST_MODERN_VERSION, result)
         # A lone surrogate is text to Python, and to no client that reads UTF-8.
         json.dumps(result, ensure_ascii=False).encode()
-    except (ValidationError, UnicodeError, RecursionError):
+    except (ValueError, RecursionError):  # the first is pydantic's, an encoder's, and what nests too deep for pydantic
         return False
     return True
