@@ -7,11 +7,11 @@ how the addresses of its resources begin.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-import anyio
 from mcp.server.auth.provider import AccessToken
 from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
@@ -128,8 +128,13 @@ class Backend:
         Raises:
             Fault: there is none.
         """
-        deadline = anyio.current_time() + (self.timeout if within is None else within)
-        with anyio.CancelScope(deadline=deadline):
-            told = {**headers, **await self.passing.headers(asker.owner, asker.token)}
-            return await self.upstream.request(message, told, deadline=deadline, retry=retry, lane=asker.owner)
-        raise BackendTimeout(self.name, begun=True, counts=False)
+        deadline = asyncio.get_running_loop().time() + (self.timeout if within is None else within)
+        bound = asyncio.timeout_at(deadline)
+        try:
+            async with bound:
+                told = {**headers, **await self.passing.headers(asker.owner, asker.token)}
+                return await self.upstream.request(message, told, deadline=deadline, retry=retry, lane=asker.owner)
+        except TimeoutError:
+            if bound.expired():
+                raise BackendTimeout(self.name, begun=True, counts=False) from None
+            raise
