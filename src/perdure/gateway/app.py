@@ -211,11 +211,11 @@ class Gateway:
                 await self._serve(request, asker, outlet, pending)
             finally:
                 soon.cancel()
+                outlet.unwatched()
         self.metrics.note(pending.backend, request.method, _outcome(outlet.said), loop.time() - began)
         if pending.told and not outlet.over:
             error = MCPError(CONNECTION_CLOSED, "Request cancelled", {"gateway": True})
             await outlet.answer(failure(request.id, error))
-        outlet.end()
         return pending
 
     def _watch(self, outlet: Outlet, receive: Receive, scope: anyio.CancelScope) -> None:

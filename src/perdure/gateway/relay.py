@@ -53,6 +53,7 @@ class Outlet:
         self._ping_every = ping_every
         self._kept_alive = False
         self._turn = asyncio.Lock()  # anyio's takes 700 bytes more for as long as a stream is open
+        self._watched = True
         self._watching: CancelScope | None = None
         self._written = 0
         self.begun = False
@@ -67,16 +68,16 @@ class Outlet:
     async def watch(self, receive: Receive, scope: CancelScope) -> None:
         """End `scope` once the client has hung up, or does not read; meanwhile, write a comment now and then.
 
-        It ends with the response (`end`).
+        Until `unwatched`, or the response is over.
         """
         with CancelScope() as self._watching:
             try:
-                while not self.over and await self._is_there(receive):
+                while self._watched and not self.over and await self._is_there(receive):
                     pass
             except Exception as error:  # the boundary to whoever serves us, whose other clients it is no matter for
                 if not isinstance(error, Stalled):
                     logger.exception("a client could not be watched")
-            if not self.over:
+            if self._watched and not self.over:
                 scope.cancel()
 
     async def _is_there(self, receive: Receive) -> bool:
@@ -88,9 +89,9 @@ class Outlet:
             await self._write(_COMMENT)
         return True
 
-    def end(self) -> None:
-        """There is nothing more to say, and nobody to look for."""
-        self.over = True
+    def unwatched(self) -> None:
+        """Nobody needs to know any longer whether the client is there."""
+        self._watched = False
         if self._watching is not None:
             self._watching.cancel()
 
