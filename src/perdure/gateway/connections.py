@@ -2,7 +2,8 @@
 
 A hop is paid for with every request, and a general client's share of it was more than that of all else together. This
 one knows what the gateway sends (a POST with its whole body) and so sends head and body in one piece: whoever gets them
-in two is woken twice. What the bytes of a response mean is h11's to say, as for the server in front.
+in two is woken twice. What the bytes of a response mean is h11's to say, as for the server in front. And it knows that
+the next request may be somebody else's: a connection on which more comes than was asked for is closed.
 
 Nobody waits for a place here; the gate before it sees to that. Errors are those of httpx2, which speaks to backends
 behind a proxy (`proxied`): whoever judges them need not know which of the two it was.

@@ -203,24 +203,27 @@ def application(config: GatewayConfig, proxy: Gateway, routes: Routes) -> ASGIAp
     if config.metrics:
         beside.append(Route("/metrics", endpoint=_metrics(proxy), methods=["GET"]))
     if config.auth is None:
-        return _before(proxy, Starlette(routes=beside, lifespan=lifespan))
+        return _before(proxy, beside, lifespan)
     auth, resource = config.auth, AnyHttpUrl(config.auth.resource)
     required = [*auth.scopes]
     guarded = AuthContextMiddleware(RequireAuthMiddleware(proxy, required, build_resource_metadata_url(resource)))
     endpoint = verdicts.Heard(AuthenticationMiddleware(guarded, backend=BearerAuthBackend(_verifier(auth))))
     metadata = create_protected_resource_routes(resource, [AnyHttpUrl(auth.issuer)], required)
-    return _before(endpoint, Starlette(routes=[*metadata, *beside], lifespan=lifespan))
+    return _before(endpoint, [*metadata, *beside], lifespan)
 
 
-def _before(endpoint: ASGIApp, beside: ASGIApp) -> ASGIApp:
+def _before(endpoint: Any, beside: list[Route], lifespan: Any) -> ASGIApp:
     """Both as one, the endpoint at /mcp and nothing around it: Starlette's layers cost a hop a twentieth of its time.
 
     And each stream that is listened to 4 KiB, since their frames last as long as it does.
     """
 
+    # Named there too, for who comes with a slash at the end.
+    others = Starlette(routes=[Route(_PATH, endpoint=endpoint), *beside], lifespan=lifespan)
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         there = scope["type"] == "http" and scope["path"] == _PATH
-        await (endpoint if there else beside)(scope, receive, send)
+        await (endpoint if there else others)(scope, receive, send)
 
     return app
 
