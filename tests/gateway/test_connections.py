@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 from perdure.gateway.connections import Connections
 from perdure.gateway.faults import BackendTimeout, BackendUnavailable
 from perdure.gateway.upstream import Bounds, Upstream
+from tests.support import PATIENCE
 
 from .raw_backend import Asked, Liar, liar, response, result
 from .upstreams import BOUNDS, answers, ask, hangs, says
@@ -91,6 +92,28 @@ async def test_no_more_is_read_than_somebody_takes() -> None:
             taken += len(data)
         assert taken == whole
         await answer.aclose()
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one piece with an answer", "later"])
+async def test_an_answer_that_nobody_asked_for_is_not_the_next_requests(together: bool) -> None:
+    """Clients share connections, and all of them begin to count at 1: somebody else's answer would pass for theirs."""
+    served, hung_up = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(response(b"1") + (response(b"2") if together else b""))
+        await served.wait()
+        writer.write(b"" if together else response(b"2"))
+        assert not await reader.read()
+        hung_up.set()
+
+    async with serving(serve) as url, to(url) as there:
+        for _ in range(2):
+            answer = await there.send([], b"{}", math.inf)
+            assert [await answer.read(math.inf) for _ in range(2)] == [b"1", None]
+            await answer.aclose()
+            served.set()
+            await asyncio.wait_for(hung_up.wait(), PATIENCE)
 
 
 async def test_a_backend_that_takes_nothing_in_is_given_up() -> None:

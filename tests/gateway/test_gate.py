@@ -15,6 +15,8 @@ from perdure.gateway.faults import Overloaded
 from perdure.gateway.gate import Gate, Line, State, Ticket
 from tests.support import eventually
 
+from .upstreams import place
+
 
 def test_as_many_are_in_as_may_be_and_the_others_wait_in_order() -> None:
     line = Line(2, 2)
@@ -84,9 +86,9 @@ def test_whatever_happens_the_bounds_hold_and_nobody_waits_beside_a_free_place(
 
 async def test_who_does_not_get_in_within_its_deadline_is_told_and_leaves_the_line() -> None:
     gate = Gate("b", 1, 5, patience=math.inf)
-    async with gate.place("a", math.inf):
+    async with place(gate, "a", math.inf):
         with pytest.raises(Overloaded) as caught:
-            async with gate.place("a", anyio.current_time() - 1):
+            async with place(gate, "a", anyio.current_time() - 1):
                 raise AssertionError("it was let in")
         assert caught.value.retry_after_ms
         assert not caught.value.begun
@@ -96,9 +98,9 @@ async def test_who_does_not_get_in_within_its_deadline_is_told_and_leaves_the_li
 
 async def test_nobody_waits_longer_than_the_gate_has_patience_for() -> None:
     gate = Gate("b", 1, 5, patience=0.01)
-    async with gate.place("a", math.inf):
+    async with place(gate, "a", math.inf):
         with pytest.raises(Overloaded):
-            async with gate.place("a", math.inf):
+            async with place(gate, "a", math.inf):
                 raise AssertionError("it was let in")
 
 
@@ -107,7 +109,7 @@ async def test_a_place_is_given_on_whoever_leaves_and_however() -> None:
     inside, leave = asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
-        async with gate.place("a", math.inf):
+        async with place(gate, "a", math.inf):
             inside.set()
             await leave.wait()
 
@@ -132,11 +134,11 @@ async def test_a_place_that_is_given_to_who_is_just_being_cancelled_goes_to_the_
     entered = list[str]()
 
     async def hold(name: str) -> None:
-        async with gate.place(name, math.inf):
+        async with place(gate, name, math.inf):
             entered.append(name)
 
     async with asyncio.TaskGroup() as group:
-        async with gate.place("a", math.inf):
+        async with place(gate, "a", math.inf):
             second = group.create_task(hold("second"))
             group.create_task(hold("third"))
             await eventually(lambda: gate.line.waiting == 2, "two wait")
@@ -149,10 +151,10 @@ async def test_who_is_turned_out_for_another_lane_hears_at_once() -> None:
     gate = Gate("b", 1, 2, patience=math.inf)
 
     async def ask(lane: str) -> None:
-        async with gate.place(lane, math.inf):
+        async with place(gate, lane, math.inf):
             pass
 
-    async with gate.place("a", math.inf):
+    async with place(gate, "a", math.inf):
         greedy = [asyncio.create_task(ask("a")) for _ in range(2)]
         await eventually(lambda: gate.line.waiting == 2, "the line is full")
         modest = asyncio.create_task(ask("b"))

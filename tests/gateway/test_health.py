@@ -19,6 +19,7 @@ from perdure.gateway.upstream import Bounds, Upstream
 from tests.support import PATIENCE, eventually
 
 from .raw_backend import Asked, Liar, liar, response, result
+from .upstreams import place
 
 BOUNDS = Bounds(connect=PATIENCE, breaker=BreakerBounds(failures=100, pause=2.0))
 
@@ -112,7 +113,7 @@ async def test_a_backend_that_answers_is_well_enough_to_be_asked(how: str) -> No
 async def test_a_backend_that_is_full_is_not_ill() -> None:
     async with (
         ward(replace(BOUNDS, calls=1, queue=0)) as (_, _server, upstream, health),
-        upstream.calls.place("a", anyio.current_time() + PATIENCE),
+        place(upstream.calls, "a", anyio.current_time() + PATIENCE),
     ):
         assert await health.probe()
 

@@ -105,6 +105,32 @@ async def test_a_response_that_is_long_in_coming_is_a_stream_with_comments() -> 
     assert taken[-1]["more_body"] is False
 
 
+async def test_a_client_that_can_not_be_watched_ends_its_request_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fails(_message: Any = None) -> Any:
+        raise OSError("gone")
+
+    with anyio.CancelScope() as scope:
+        await Outlet(fails).watch(fails, scope)
+    assert scope.cancel_called
+    assert "could not be watched" in caplog.text
+
+
+async def test_who_is_not_watched_any_longer_is_not_looked_for() -> None:
+    async def silent() -> Any:
+        await asyncio.Event().wait()
+
+    outlet = Outlet(Stuck(takes=0).send)
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(outlet.watch, silent, scope)
+            await anyio.wait_all_tasks_blocked()
+            outlet.unwatched()
+        await outlet.watch(silent, scope)  # one that begins late
+    assert not scope.cancel_called
+
+
 async def test_an_answer_that_is_cancelled_before_its_turn_can_be_answered_for() -> None:
     """Else the client would get no response at all."""
     taking, taken = anyio.Event(), list[Any]()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Hashable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 
 from perdure.domain.model import JSONObject
+from perdure.gateway.gate import Gate
 from perdure.gateway.sse import SSEBounds
 from perdure.gateway.upstream import Bounds, Reply, Upstream
 from tests.support import PATIENCE
@@ -56,3 +57,13 @@ async def backend(answer: Answer, bounds: Bounds = BOUNDS) -> AsyncGenerator[tup
 
 async def ask(upstream: Upstream, message: JSONObject | None = None, **headers: str) -> Reply:
     return await upstream.request(message or call(), headers, deadline=soon())
+
+
+@asynccontextmanager
+async def place(gate: Gate, lane: Hashable, deadline: float) -> AsyncGenerator[None]:
+    """One place behind the gate, held meanwhile."""
+    ticket = await gate.enter(lane, deadline)
+    try:
+        yield
+    finally:
+        gate.leave(ticket)

@@ -172,6 +172,13 @@ async def test_its_health_is_that_of_the_table_of_routes() -> None:
             assert (await http.get(f"{url}/health")).status_code == status
 
 
+async def test_who_comes_with_a_slash_at_the_end_is_told_where_it_is() -> None:
+    config, routes = parse(SMALLEST), MemoryRoutes()
+    async with hosting(application(config, assemble(config, routes), routes)) as (http, url):
+        answer = await http.post(f"{url}/mcp/", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (307, f"{url}/mcp")
+
+
 def backend(identity: SignedConfig | ExchangeConfig | ForwardConfig | None) -> BackendConfig:
     return BackendConfig("it", "http://127.0.0.1:9/mcp", Naming(), Naming(), identity=identity)
 

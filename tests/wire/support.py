@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 import uvicorn
 from mcp.server.mcpserver import MCPServer
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from perdure import Tasks
 from perdure.store.clock import Clock
@@ -261,7 +261,7 @@ async def serving(mcp: MCPServer[Any]) -> AsyncGenerator[tuple[httpx2.AsyncClien
 
 
 @asynccontextmanager
-async def hosting(app: Starlette) -> AsyncGenerator[tuple[httpx2.AsyncClient, str]]:
+async def hosting(app: ASGIApp) -> AsyncGenerator[tuple[httpx2.AsyncClient, str]]:
     """Any application likewise: a client and the URL of its root, without a slash at the end."""
     with closing(socket.socket(proto=socket.IPPROTO_TCP)) as listener:
         listener.bind(("127.0.0.1", 0))

@@ -14,12 +14,13 @@ from functools import partial
 from typing import Final, cast
 
 import anyio
+from anyio.abc import TaskGroup
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.streamable_http import check_accept_headers
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
-from opentelemetry.trace import Tracer, get_tracer
+from opentelemetry.trace import Tracer
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -29,10 +30,11 @@ from perdure.domain.model import JSONObject
 from perdure.domain.names import DISCOVER
 from perdure.wire.identity import of_token
 
-from . import envelope, tracing
+from . import bodies, envelope, tracing
 from .answers import failure, method_not_found, success
 from .asking import Asking
 from .backends import Asker, Backend
+from .bodies import TooLarge
 from .catalog import Catalog
 from .envelope import Notification, Refused, Request
 from .extending import Extending
@@ -61,8 +63,6 @@ is begun and cancelled costs a tenth of what they do."""
 
 _KNOWN: Final = frozenset({*METHODS, *KINDS, *FORWARDED, DISCOVER, LISTEN})
 
-Watch = Callable[[anyio.CancelScope], None]
-"""Begins to look whether the client is still there; the scope is cancelled once it is not."""
 Handler = Callable[[Request, Asker, Outlet, Pending], Awaitable[None]]
 
 
@@ -96,6 +96,7 @@ class Gateway:
         subscribed_tasks: int,
         security: TransportSecuritySettings | None = None,
         tenant_claim: str | None = None,
+        request_body: int,
         tracer: Tracer | None = None,
     ) -> None:
         self.backends = {backend.name: backend for backend in backends}
@@ -107,7 +108,8 @@ class Gateway:
         self._tenant_claim = tenant_claim
         self._retention = retention
         self._give_up = give_up
-        self._tracer = tracer or get_tracer(tracing.TRACER)
+        self._most = request_body
+        self._tracer = tracer
         self.listening = Listening(
             routing,
             self.backends,
@@ -119,6 +121,7 @@ class Gateway:
         self._tasks = TaskRequests(routing, self.backends)
         self._handlers: dict[str, Handler] = {}
         self._otherwise: Handler = _serve_nothing
+        self._group: TaskGroup | None = None
 
     @asynccontextmanager
     async def reaching(self) -> AsyncGenerator[None]:
@@ -132,6 +135,7 @@ class Gateway:
     async def running(self) -> AsyncGenerator[None]:
         """For as long as requests are served."""
         async with self.reaching(), anyio.create_task_group() as group:
+            self._group = group
             forwarding = Forwarding(self.routing, group)
             finding = Finding(self.catalog, forwarding)
             self._otherwise = Extending(self.backends, self.catalog, forwarding).serve
@@ -150,7 +154,7 @@ class Gateway:
             try:
                 yield
             finally:
-                self._handlers, self._otherwise = {}, _serve_nothing
+                self._handlers, self._otherwise, self._group = {}, _serve_nothing, None
                 group.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     for backend in self.backends.values():
@@ -170,65 +174,75 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One HTTP request."""
+        outlet = Outlet(send)
+        asked = await self._asked(scope, receive, send, outlet)
+        if asked is None:
+            return
+        request, asker, caller = asked
+        known = request.method if request.method in _KNOWN else None
+        with tracing.of_request(self._tracer, known, request.meta, request.headers) as span:
+            pending = await self._answer(request, asker, caller, outlet, receive)
+            tracing.ended(span, pending.backend, outlet.said)
+
+    async def _asked(
+        self, scope: Scope, receive: Receive, send: Send, outlet: Outlet
+    ) -> tuple[Request, Asker, Caller] | None:
+        """What is to be answered, and to whom; None: nothing, or not any more."""
         http = HTTPRequest(scope, receive)
         refusal = await self._security.validate_request(http, is_post=http.method == "POST") or _refusal(http)
+        try:
+            body = None if refusal is not None else await bodies.read(http.headers, receive, self._most)
+        except TooLarge:
+            refusal, body = Response("Request body too large", status_code=413), None
         if refusal is not None:
             await refusal(scope, receive, send)
-            return
-        body = await http.body()
-        outlet = Outlet(send)
-        async with anyio.create_task_group() as group:
-
-            def begin_to_watch(scope: anyio.CancelScope) -> None:
-                outlet.watched = True
-                group.start_soon(outlet.watch, receive, scope)
-
-            await self._receive(http, body, outlet, begin_to_watch)
-            outlet.over = True
-            if outlet.watched:
-                group.cancel_scope.cancel()
-
-    async def _receive(self, http: HTTPRequest, body: bytes, outlet: Outlet, watch: Watch) -> None:
+        if body is None:
+            return None
+        said = asker = None
         try:
             said = envelope.read(http.headers.items(), body)
+            asker = self._asker()
         except Refused as refused:
             await outlet.answer(failure(refused.id, refused.error))
-            return
-        try:
-            asker = self._asker()
+            return None
         except MCPError as error:
             await outlet.answer(failure(getattr(said, "id", None), error))
-            return
+            return None
         caller = Caller(asker.owner, http.client.host if http.client else "")
         if isinstance(said, Notification):
             if said.method == _CANCELLED:
                 self.in_flight.cancel(caller, said.params.get("requestId"))
             await outlet.acknowledge()
-            return
+            return None
         if said.method == LISTEN and not check_accept_headers(http)[1]:
             await outlet.refuse(406)
-            return
-        known = said.method if said.method in _KNOWN else None
-        with tracing.of_request(self._tracer, known, said.meta, said.headers) as span:
-            pending = await self._answer(said, asker, caller, outlet, watch)
-            tracing.ended(span, pending.backend, outlet.said)
+            return None
+        return said, asker, caller
 
-    async def _answer(self, request: Request, asker: Asker, caller: Caller, outlet: Outlet, watch: Watch) -> Pending:
+    async def _answer(
+        self, request: Request, asker: Asker, caller: Caller, outlet: Outlet, receive: Receive
+    ) -> Pending:
         """Have a request answered, unless its client goes away or does not want that any more."""
-        began = anyio.current_time()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         with anyio.CancelScope() as scope, self.in_flight.entered(caller, request.id, scope) as pending:
-            soon = asyncio.get_running_loop().call_later(_WATCHED_AFTER, watch, scope)
+            soon = loop.call_later(_WATCHED_AFTER, self._watch, outlet, receive, scope)
             try:
                 await self._serve(request, asker, outlet, pending)
             finally:
                 soon.cancel()
-        self.metrics.note(pending.backend, request.method, _outcome(outlet.said), anyio.current_time() - began)
+                outlet.unwatched()
+        self.metrics.note(pending.backend, request.method, _outcome(outlet.said), loop.time() - began)
         if pending.told and not outlet.over:
             error = MCPError(CONNECTION_CLOSED, "Request cancelled", {"gateway": True})
             await outlet.answer(failure(request.id, error))
         elif pending.cut_off and not outlet.over:
             await outlet.answer(failure(request.id, Leaving(pending.backend or "")))
         return pending
+
+    def _watch(self, outlet: Outlet, receive: Receive, scope: anyio.CancelScope) -> None:
+        if self._group is not None:
+            self._group.start_soon(outlet.watch, receive, scope)
 
     def _asker(self) -> Asker:
         token = get_access_token()

@@ -7,6 +7,7 @@ how the addresses of its resources begin.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
@@ -113,11 +114,16 @@ class Backend:
         Raises:
             Fault: there is none.
         """
-        deadline = anyio.current_time() + (self.timeout if within is None else within)
-        with anyio.CancelScope(deadline=deadline):
-            told = {**headers, **await self.passing.headers(asker.owner, asker.token)}
-            return await self.upstream.request(message, told, deadline=deadline, retry=retry, lane=asker.owner)
-        raise BackendTimeout(self.name, begun=True, counts=False)
+        deadline = asyncio.get_running_loop().time() + (self.timeout if within is None else within)
+        bound = asyncio.timeout_at(deadline)
+        try:
+            async with bound:
+                told = {**headers, **await self.passing.headers(asker.owner, asker.token)}
+                return await self.upstream.request(message, told, deadline=deadline, retry=retry, lane=asker.owner)
+        except TimeoutError:
+            if bound.expired():
+                raise BackendTimeout(self.name, begun=True, counts=False) from None
+            raise
 
 
 async def of_each(backends: Sequence[Backend], ask: Callable[[Backend], Awaitable[T]]) -> dict[str, T]:

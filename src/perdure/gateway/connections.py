@@ -2,7 +2,8 @@
 
 A hop is paid for with every request, and a general client's share of it was more than that of all else together. This
 one knows what the gateway sends (a POST with its whole body) and so sends head and body in one piece: whoever gets them
-in two is woken twice. What the bytes of a response mean is h11's to say, as for the server in front.
+in two is woken twice. What the bytes of a response mean is h11's to say, as for the server in front. And it knows that
+the next request may be somebody else's: a connection on which more comes than was asked for is closed.
 
 Nobody waits for a place here; the gate before it sees to that. Errors are those of httpx2, which speaks to backends
 behind a proxy (`proxied`): whoever judges them need not know which of the two it was.
@@ -62,7 +63,7 @@ class Connections:
         self._target = url.raw_path
         self._trust = trust
         # Of one address there are no two to race; and a race that is cancelled leaves a socket to the collector.
-        self._delay = None if _is_address(url.host) else _NEXT_ADDRESS
+        self._races = not _is_address(url.host)
         self._connect = connect
         self._write = write
         self._kept = kept
@@ -106,15 +107,14 @@ class Connections:
     async def _new(self) -> _Connection:
         loop = asyncio.get_running_loop()
         hostname = None if self._trust is None else self._host
+        # uvloop's, which uvicorn takes where it is installed, knows no races: it tries one address after the other.
+        racing: Any = {}
+        if self._races and isinstance(loop, asyncio.BaseEventLoop):
+            racing = {"happy_eyeballs_delay": _NEXT_ADDRESS}
         try:
             with anyio.fail_after(self._connect):
                 _, connection = await loop.create_connection(
-                    _Connection,
-                    self._host,
-                    self._port,
-                    ssl=self._trust,
-                    server_hostname=hostname,
-                    happy_eyeballs_delay=self._delay,
+                    _Connection, self._host, self._port, ssl=self._trust, server_hostname=hostname, **racing
                 )
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(str(error)) from error
@@ -132,10 +132,11 @@ class Connections:
 class _Connection(asyncio.Protocol):
     """One of them. `since`: from when on it has not been used."""
 
-    __slots__ = ("_data", "_ended", "_error", "_http", "_paused", "_reader", "_transport", "_writer", "since")
+    __slots__ = ("_data", "_ended", "_error", "_http", "_paused", "_reader", "_rests", "_transport", "_writer", "since")
 
     def __init__(self) -> None:
         self.since = 0.0
+        self._rests = False
         self._http = _machine()
         self._transport: asyncio.Transport | None = None
         self._data = b""
@@ -147,8 +148,8 @@ class _Connection(asyncio.Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether the backend has closed it, or says something that nobody asked for."""
-        return self._ended or bool(self._data)
+        """Whether it is closed."""
+        return self._ended
 
     # -- what the event loop calls -------------------------------------------------------------------------------------
 
@@ -156,6 +157,9 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._rests:  # nobody asked for that, and whoever asks next is not to have it for an answer
+            self.close()
+            return
         self._data = self._data + data if self._data else data
         if len(self._data) > _HIGH and not self._paused and self._transport is not None:
             self._paused = True
@@ -181,6 +185,7 @@ class _Connection(asyncio.Protocol):
     # -- one request ---------------------------------------------------------------------------------------------------
 
     async def send(self, head: h11.Request, body: bytes, within: float) -> None:
+        self._rests = False
         http, transport = self._http, cast("asyncio.Transport", self._transport)
         pieces = http.send(head), http.send(h11.Data(body)), http.send(h11.EndOfMessage())
         transport.write(b"".join(piece for piece in pieces if piece))
@@ -239,11 +244,13 @@ class _Connection(asyncio.Protocol):
     def renew(self) -> bool:
         """Be ready for another request; False: that can't be."""
         http = self._http
-        if self.gone or http.our_state is not h11.DONE or http.their_state is not h11.DONE:
+        more = self._data or http.trailing_data[0]  # than the response
+        if more or self.gone or http.our_state is not h11.DONE or http.their_state is not h11.DONE:
             return False
         if http.trailing_data[0]:  # it came along with the response, and would be the next one, to somebody else
             return False
         http.start_next_cycle()
+        self._rests = True
         self.since = asyncio.get_running_loop().time()
         return True
 

@@ -12,12 +12,12 @@ its backend down.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
-import anyio
 import httpx2
 
 from perdure.domain.model import JSONObject
@@ -44,6 +44,10 @@ class Verdict(Protocol):
     def good(self) -> None: ...
 
     def fault(self, fault: Fault) -> None: ...
+
+    def over(self) -> None:
+        """Whatever became of it, there is nothing more to come."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +132,12 @@ class Exchange:
 
     async def _told(self) -> AsyncGenerator[JSONObject]:
         try:
-            parser = Parser(self._reading.events, anyio.current_time())
+            parser = Parser(self._reading.events, _now())
             while (chunk := await self._next(min(self._idle(), parser.silent_after))) is not None:
                 for message in self._messages(parser, chunk):
-                    handed_on = anyio.current_time()
+                    handed_on = _now()
                     yield message
-                    self._deadline += anyio.current_time() - handed_on
+                    self._deadline += _now() - handed_on
                     if "method" not in message:
                         await self._ending()
                         return
@@ -144,13 +148,16 @@ class Exchange:
 
     async def close(self) -> None:
         """Be done with it. If it was not at its end, the backend sees that nobody listens any more."""
-        # From the outside in: a generator that is left where it stands is closed whenever the collector comes by.
-        if self._events is not None:
-            await self._events.aclose()
-        await self._response.aclose()
+        try:
+            # From the outside in: a generator that is left where it stands is closed whenever the collector comes by.
+            if self._events is not None:
+                await self._events.aclose()
+            await self._response.aclose()
+        finally:
+            self._verdict.over()
 
     def _messages(self, parser: Parser, chunk: bytes) -> Iterator[JSONObject]:
-        events = parser.feed(chunk, anyio.current_time())
+        events = parser.feed(chunk, _now())
         while True:
             try:
                 message = decode(next(events))
@@ -170,7 +177,7 @@ class Exchange:
     async def _ending(self) -> None:
         with suppress(httpx2.TransportError):
             # What comes after the response is nobody's; a stream that goes on is cut off.
-            await self._response.read(anyio.current_time() + _ENDING)
+            await self._response.read(_now() + _ENDING)
 
     async def _whole(self) -> bytes:
         most = self._reading.body
@@ -178,7 +185,7 @@ class Exchange:
         if announced.isdecimal() and (len(announced) > 18 or int(announced) > most):
             raise self._broken("the response is too large", counts=False)
         data = bytearray()
-        while (chunk := await self._next(anyio.current_time() + self._reading.read)) is not None:
+        while (chunk := await self._next(_now() + self._reading.read)) is not None:
             data += chunk
             if len(data) > most:
                 raise self._broken("the response is too large", counts=False)
@@ -194,7 +201,7 @@ class Exchange:
             raise of_transport(self._reading.backend, error) from error
 
     def _idle(self) -> float:
-        return anyio.current_time() + self._reading.idle
+        return _now() + self._reading.idle
 
     def _response_in(self, data: bytes) -> JSONObject:
         try:
@@ -261,6 +268,10 @@ def of_transport(backend: str, error: httpx2.TransportError) -> Fault:
     if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError | httpx2.WriteError):
         return BackendUnavailable(backend, "hung up before it had answered", begun=True)
     return BackendTimeout(backend, begun=True, counts=True)  # of writing: it takes nothing in
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _is_error(value: object) -> bool:

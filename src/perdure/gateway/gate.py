@@ -12,8 +12,7 @@ room for one that has less; so one client can't fill the line either.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -125,22 +124,27 @@ class Gate:
         self._patience = patience
         self.line = Line(limit, room)
 
-    @asynccontextmanager
-    async def place(self, lane: Hashable, deadline: float) -> AsyncGenerator[None]:
-        """Be let in, and hold the place meanwhile. `deadline`: a moment of the event loop's clock.
+    async def enter(self, lane: Hashable, deadline: float) -> Ticket:
+        """Be let in. Who is in has to `leave` again. `deadline`: a moment of the event loop's clock.
 
         Raises:
             Overloaded: there is no room, or there was none in time. Nothing was sent.
         """
         ticket = self.line.enter(lane)
-        try:
-            if ticket.state is State.WAITS:
+        if ticket.state is State.WAITS:
+            try:
                 await self._wait(ticket, deadline)
-            if ticket.state is not State.IN:
-                raise Overloaded(self._name)
-            yield
-        finally:
+            except BaseException:
+                self.line.leave(ticket)
+                raise
+        if ticket.state is not State.IN:
             self.line.leave(ticket)
+            raise Overloaded(self._name)
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give the place to the next one. Harmless when repeated."""
+        self.line.leave(ticket)
 
     async def _wait(self, ticket: Ticket, deadline: float) -> None:
         called = anyio.Event()

@@ -7,7 +7,7 @@ client can't make a series of its own. Nothing that tells who asked is counted.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -43,13 +43,13 @@ class Metrics:
     def __init__(self, methods: Iterable[str]) -> None:
         self._methods = frozenset(methods)
         self._requests: Counter[tuple[str, str, str]] = Counter()
-        self._durations: dict[tuple[str, str], _Durations] = {}
+        self._durations: defaultdict[tuple[str, str], _Durations] = defaultdict(_Durations)
 
     def note(self, backend: str | None, method: str, outcome: str, seconds: float) -> None:
         """One request is over. `outcome`: ok, error (of the backend), gateway (an error of its own) or gone."""
         where, what = backend or _NOBODY, method if method in self._methods else "other"
         self._requests[where, what, outcome] += 1
-        durations = self._durations.setdefault((where, what), _Durations())
+        durations = self._durations[where, what]
         durations.buckets[bisect_left(_BOUNDS, seconds)] += 1
         durations.total += seconds
 

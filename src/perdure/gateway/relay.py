@@ -8,8 +8,9 @@ passed on, since one that writes nothing but comments would look alive.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import asyncio
+import logging
+from collections.abc import Coroutine
 from typing import Final
 
 import anyio
@@ -22,6 +23,8 @@ from .answers import Answer
 from .rawjson import encode
 
 __all__ = ["FRAME_WITHIN", "PING_EVERY", "Outlet", "Stalled"]
+
+logger = logging.getLogger(__name__)
 
 FRAME_WITHIN: Final = 30.0
 """Seconds that a client has to take an event."""
@@ -42,18 +45,19 @@ class Stalled(Exception):
 
 
 class Outlet:
-    """One response. `watched`: whether `watch` was begun."""
+    """One response."""
 
     def __init__(self, send: Send, frame_within: float = FRAME_WITHIN, ping_every: float = PING_EVERY) -> None:
         self._send = send
         self._frame_within = frame_within
         self._ping_every = ping_every
         self._kept_alive = False
-        self._turn = anyio.Lock(fast_acquire=True)
+        self._turn = asyncio.Lock()  # anyio's takes 700 bytes more for as long as a stream is open
+        self._watched = True
+        self._watching: CancelScope | None = None
         self._written = 0
         self.begun = False
         self.over = False
-        self.watched = False
         self.said: JSONObject | None = None
         """The response, once there is one."""
 
@@ -62,19 +66,34 @@ class Outlet:
         self._kept_alive = True
 
     async def watch(self, receive: Receive, scope: CancelScope) -> None:
-        """End `scope` once the client has hung up, or does not read; meanwhile, write a comment now and then."""
-        while True:
-            seen = self._written
-            with anyio.move_on_after(self._ping_every) as silence:
-                if (await receive())["type"] == "http.disconnect":
-                    scope.cancel()
-                    return
-            if silence.cancelled_caught and self._kept_alive and seen == self._written and not self.over:
-                try:
-                    await self._write(_COMMENT)
-                except Stalled:
-                    scope.cancel()
-                    return
+        """End `scope` once the client has hung up, or does not read; meanwhile, write a comment now and then.
+
+        Until `unwatched`, or the response is over.
+        """
+        with CancelScope() as self._watching:
+            try:
+                while self._watched and not self.over and await self._is_there(receive):
+                    pass
+            except Exception as error:  # the boundary to whoever serves us, whose other clients it is no matter for
+                if not isinstance(error, Stalled):
+                    logger.exception("a client could not be watched")
+            if self._watched and not self.over:
+                scope.cancel()
+
+    async def _is_there(self, receive: Receive) -> bool:
+        """Whether the client is, after a while in which nothing may have been said to it."""
+        seen = self._written
+        with anyio.move_on_after(self._ping_every):
+            return (await receive())["type"] != "http.disconnect"
+        if self._kept_alive and seen == self._written:
+            await self._write(_COMMENT)
+        return True
+
+    def unwatched(self) -> None:
+        """Nobody needs to know any longer whether the client is there."""
+        self._watched = False
+        if self._watching is not None:
+            self._watching.cancel()
 
     async def event(self, message: JSONObject) -> None:
         """One event of the stream that the response is, from the first of them on.
@@ -92,7 +111,10 @@ class Outlet:
             Stalled: the client did not take it.
         """
         self.said = answer.message
-        async with self._bounded():
+        await self._in_time(self._answer(answer))
+
+    async def _answer(self, answer: Answer) -> None:
+        async with self._turn:
             # Not before: who is cancelled while waiting for its turn has said nothing yet, and may be answered for.
             self.over = True
             if self.begun:
@@ -116,7 +138,10 @@ class Outlet:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _write(self, content: bytes) -> None:
-        async with self._bounded():
+        await self._in_time(self._piece(content))
+
+    async def _piece(self, content: bytes) -> None:
+        async with self._turn:  # one at a time
             if self.over:
                 return
             if not self.begun:
@@ -128,14 +153,15 @@ class Outlet:
     async def _body(self, content: bytes, *, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": content, "more_body": more})
 
-    @asynccontextmanager
-    async def _bounded(self) -> AsyncGenerator[None]:
-        """One at a time, and for so long."""
-        with anyio.move_on_after(self._frame_within) as waiting:
-            async with self._turn:
-                yield
-        if waiting.cancelled_caught:
-            raise Stalled
+    async def _in_time(self, writing: Coroutine[None, None, None]) -> None:
+        waiting = asyncio.timeout(self._frame_within)
+        try:
+            async with waiting:
+                await writing
+        except TimeoutError:
+            if waiting.expired():
+                raise Stalled from None
+            raise
 
 
 def _event(message: JSONObject) -> bytes:

@@ -9,13 +9,23 @@ Without an implementation of OpenTelemetry in the process there are no spans, an
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from opentelemetry.context import Context
 from opentelemetry.propagate import extract, get_global_textmap, inject
-from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, get_current_span
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    ProxyTracerProvider,
+    Span,
+    SpanKind,
+    StatusCode,
+    Tracer,
+    get_current_span,
+    get_tracer,
+    get_tracer_provider,
+)
 
 from perdure.domain.model import JSONObject
 
@@ -28,21 +38,26 @@ _META: Final = "_meta"
 _BAGGAGE: Final = "baggage"
 """Not ours to write anew: it goes on in whatever way it came."""
 _OTHER: Final = "other"
+_NONE: Final = nullcontext(INVALID_SPAN)
 
 
-@contextmanager
-def of_request(tracer: Tracer, method: str | None, meta: JSONObject, headers: Mapping[str, str]) -> Generator[Span]:
-    """The span of one request. `method`: None if it is none that the gateway knows."""
+def of_request(
+    tracer: Tracer | None, method: str | None, meta: JSONObject, headers: Mapping[str, str]
+) -> AbstractContextManager[Span]:
+    """The span of one request. `tracer`: None for that of the process. `method`: None if the gateway knows it not."""
+    if tracer is None:
+        if isinstance(get_tracer_provider(), ProxyTracerProvider):  # there is no implementation, and a span costs
+            return _NONE
+        tracer = get_tracer(TRACER)
     name = method or _OTHER
-    with tracer.start_as_current_span(
+    return tracer.start_as_current_span(
         name,
         kind=SpanKind.SERVER,
         attributes={"mcp.method.name": name},
         context=_joined(meta) or _joined(headers),
         record_exception=False,
         set_status_on_exception=False,
-    ) as span:
-        yield span
+    )
 
 
 def ended(span: Span, backend: str | None, said: JSONObject | None) -> None:

@@ -12,12 +12,13 @@ meanwhile), head, body. Nothing is sent twice but by `Safe`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -35,7 +36,7 @@ from .breaker import Breaker, BreakerBounds, Permit
 from .connections import Connections, Response
 from .exchange import Exchange, Reading, Verdict, of_transport
 from .faults import BackendRefused, BackendTimeout, BackendUnavailable, Fault
-from .gate import Gate
+from .gate import Gate, Ticket
 from .proxied import Proxied
 from .rawjson import encode
 from .retrying import Safe
@@ -96,14 +97,21 @@ class Reply:
 
 
 class _Outcome:
-    """Tells the breaker how one exchange went, and of a stream also what becomes of it after it has begun well."""
+    """Tells the breaker how one exchange went, and of a stream also what becomes of it after it has begun well.
 
-    __slots__ = ("_breaker", "_note", "_permit", "_told")
+    Once it is over, `ticket` is given back.
+    """
 
-    def __init__(self, breaker: Breaker, permit: Permit, note: Callable[[Fault], None]) -> None:
+    __slots__ = ("_breaker", "_gate", "_note", "_permit", "_ticket", "_told")
+
+    def __init__(
+        self, breaker: Breaker, permit: Permit, note: Callable[[Fault], None], gate: Gate, ticket: Ticket
+    ) -> None:
         self._breaker = breaker
         self._permit = permit
         self._note = note
+        self._gate = gate
+        self._ticket = ticket
         self._told = False
 
     def good(self) -> None:
@@ -124,6 +132,7 @@ class _Outcome:
 
     def over(self) -> None:
         self._permit.nothing()
+        self._gate.leave(self._ticket)
 
 
 class _Ignored:
@@ -133,6 +142,9 @@ class _Ignored:
         pass
 
     def fault(self, fault: Fault) -> None:
+        pass
+
+    def over(self) -> None:
         pass
 
 
@@ -227,7 +239,7 @@ class Upstream:
         Raises:
             Fault: there is none.
         """
-        deadline = min(deadline, anyio.current_time() + self.bounds.total)
+        deadline = min(deadline, asyncio.get_running_loop().time() + self.bounds.total)
         return await self._insist(lambda: self._once(message, headers, deadline, lane), deadline, retry)
 
     @asynccontextmanager
@@ -247,17 +259,15 @@ class Upstream:
         Raises:
             Fault: there is none. Reading it may raise one as well.
         """
-        async with AsyncExitStack() as stack:
-
-            async def begin() -> Exchange:
-                return await stack.enter_async_context(self._admitted(message, headers, deadline, lane))
-
-            yield await self._insist(begin, deadline, retry)
+        exchange = await self._insist(lambda: self._begun(message, headers, deadline, lane), deadline, retry)
+        try:
+            yield exchange
+        finally:
+            await exchange.close()
 
     async def probe(self, message: JSONObject, headers: Mapping[str, str], *, deadline: float) -> Reply:
         """As `request`, past the gate and the breaker, and once: to find out how it is. The breaker is not told."""
-        async with self._begun(message, headers, deadline, _Ignored()) as exchange:
-            return await self._read(exchange, message)
+        return await self._read(await self._exchange(message, headers, deadline, _Ignored()), message)
 
     async def _insist(self, send: Callable[[], Awaitable[T]], deadline: float, retry: Safe | None) -> T:
         failures, begun = 0, False
@@ -277,68 +287,63 @@ class Upstream:
             if begun and retry is not None and retry.confirm is not None and not await retry.confirm():
                 raise failed
 
-    @asynccontextmanager
-    async def _admitted(
+    async def _begun(
         self, message: JSONObject, headers: Mapping[str, str], deadline: float, lane: Hashable
-    ) -> AsyncGenerator[Exchange]:
+    ) -> Exchange:
+        """A response that has begun, if it is let through. Whoever gets it has to close it."""
         self._refuse_if_left_alone()
-        gate = self.streams if message.get("method") == _LISTEN else self.calls
-        async with gate.place(lane, deadline), self._exchange(message, headers, deadline) as exchange:
-            yield exchange
+        listens = message.get("method") == _LISTEN
+        gate = self.streams if listens else self.calls
+        ticket = await gate.enter(lane, deadline)
+        try:
+            permit = self._permit()
+        except Fault:
+            gate.leave(ticket)
+            raise
+        # That a stream ends is ordinary, after an hour without a word for one, and whoever listens says so.
+        outcome = _Outcome(self.breaker, permit, _unsaid if listens else self._note, gate, ticket)
+        return await self._exchange(message, headers, deadline, outcome)
 
     async def _once(self, message: JSONObject, headers: Mapping[str, str], deadline: float, lane: Hashable) -> Reply:
-        async with self._admitted(message, headers, deadline, lane) as exchange:
-            return await self._read(exchange, message)
+        return await self._read(await self._begun(message, headers, deadline, lane), message)
 
     async def _read(self, exchange: Exchange, message: JSONObject) -> Reply:
         response: JSONObject | None = None
-        if exchange.is_stream:
-            async for response in exchange.events():  # noqa: B007 - the last one is the response
-                pass
-        else:
-            response = await exchange.body()
+        try:
+            if exchange.is_stream:
+                async for response in exchange.events():  # noqa: B007 - the last one is the response
+                    pass
+            else:
+                response = await exchange.body()
+        finally:
+            await exchange.close()
         result = None if response is None else response.get("result")
         if message.get("method") == DISCOVER and isinstance(result, dict):
             self.discovered = result
         return Reply(exchange.status, response)
 
-    @asynccontextmanager
     async def _exchange(
-        self, message: JSONObject, headers: Mapping[str, str], deadline: float
-    ) -> AsyncGenerator[Exchange]:
-        # That a stream ends is ordinary, after an hour without a word for one, and whoever listens says so.
-        note = _unsaid if message.get("method") == _LISTEN else self._note
-        outcome = _Outcome(self.breaker, self._permit(), note)
-        try:
-            async with self._begun(message, headers, deadline, outcome) as exchange:
-                yield exchange
-        finally:
-            outcome.over()
-
-    @asynccontextmanager
-    async def _begun(
         self, message: JSONObject, headers: Mapping[str, str], deadline: float, verdict: Verdict
-    ) -> AsyncGenerator[Exchange]:
+    ) -> Exchange:
         quick = message.get("method") in retrying.QUICK
+        exchange = None
         try:
             response = await self._send(message, headers, deadline, quick)
-        except Fault as fault:
-            verdict.fault(fault)
+            exchange = Exchange(response, self._reading(message, deadline, quick), verdict)
+            exchange.check()
+        except BaseException as error:
+            if isinstance(error, Fault):
+                verdict.fault(error)
+            if exchange is None:
+                verdict.over()
+            else:
+                await exchange.close()
             raise
-        exchange = Exchange(response, self._reading(message, deadline, quick), verdict)
-        try:
-            try:
-                exchange.check()
-            except Fault as fault:
-                verdict.fault(fault)
-                raise
-            yield exchange
-        finally:
-            await exchange.close()
+        return exchange
 
     async def _send(self, message: JSONObject, headers: Mapping[str, str], deadline: float, quick: bool) -> Response:
         message, headers = tracing.carried(message, headers)
-        until = min(deadline, anyio.current_time() + self.bounds.read) if quick else deadline
+        until = min(deadline, asyncio.get_running_loop().time() + self.bounds.read) if quick else deadline
         pool = self._pools[message.get("method") == _LISTEN]
         try:
             return await pool.send(hops.onward(headers), encode(message), until)

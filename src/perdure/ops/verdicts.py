@@ -15,12 +15,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["heard"]
+__all__ = ["Heard", "heard"]
 
 AppT = TypeVar("AppT", bound=Starlette)
 
 
-class _Heard:
+class Heard:
     """Around the SDK's authentication, which stands around the place where Starlette itself looks after these."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -45,5 +45,5 @@ class _Heard:
 
 def heard(app: AppT) -> AppT:
     """`app`, whose clients hear what its token verifier has to say. Once is enough, and twice does no harm."""
-    app.add_middleware(_Heard)
+    app.add_middleware(Heard)
     return app
