@@ -25,6 +25,7 @@ LOADED: Final = (
     "perdure.ops.cli",
     "perdure.ops.app",
     "perdure.ops.ending",
+    "perdure.ops.gateway",
     "perdure.ops.keeping",
     "perdure.ops.operating",
     "perdure.ops.serve",
