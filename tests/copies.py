@@ -100,13 +100,17 @@ def start(
     input: int = subprocess.DEVNULL,
     output: int = subprocess.DEVNULL,
     errors: int = subprocess.DEVNULL,
+    controlled: bool = False,
 ) -> Copy:
-    """Start `python SCRIPT …`, `-m MODULE …`, `-c CODE …` or `perdure …`; what it reads and writes are open files."""
+    """Start `python [-u] SCRIPT …`, `-m MODULE …`, `-c CODE …` or `perdure …`; what it reads and writes are open files.
+
+    `controlled`: by the terminal that is its input, in a session of its own.
+    """
     arguments = [str(word) for word in command]
     assert arguments[0] in (sys.executable, PERDURE), f"no program of ours: {arguments}"
     environment = dict(os.environ if env is None else env)
     assert environment.get("PYTHONPATH") == os.environ.get("PYTHONPATH"), "it would not find what it is to load"
-    request = {"arguments": arguments, "folder": str(cwd), "environment": environment}
+    request = {"arguments": arguments, "folder": str(cwd), "environment": environment, "controlled": controlled}
     nothing = os.open(os.devnull, os.O_RDWR)
     told, tells = os.pipe()
     handles = [*(nothing if each == subprocess.DEVNULL else each for each in (input, output, errors)), tells]
@@ -129,15 +133,17 @@ async def talking(
 ) -> AsyncGenerator[Copy]:
     """A program of ours at the other end of pipes, as `asyncio` has it; killed at the end, unless it has ended.
 
-    `errors`: where it complains, if not into a pipe as well. `limit`: of a line, in bytes.
+    `errors`: where it complains, if not into a pipe of its own. `limit`: of a line, in bytes.
     """
     (reads, speaks), (hears, writes) = os.pipe(), os.pipe()
-    minds, complains = os.pipe() if errors == subprocess.PIPE else (None, errors)
+    minds, complains = os.pipe() if errors == subprocess.PIPE else (None, None)
     try:
-        copy = start(command, cwd=cwd, env=env, input=reads, output=writes, errors=complains)
+        errors = writes if errors == subprocess.STDOUT else complains or errors
+        copy = start(command, cwd=cwd, env=env, input=reads, output=writes, errors=errors)
     finally:
-        for handle in (reads, writes) if minds is None else (reads, writes, complains):
-            os.close(handle)
+        for handle in (reads, writes, complains):
+            if handle is not None:
+                os.close(handle)
     async with AsyncExitStack() as pipes:
         copy.stdin = await _writer(pipes, speaks)
         copy.stdout = await _reader(pipes, hears, limit)
