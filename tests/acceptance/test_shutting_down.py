@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import httpx2
 import pytest
 
 from tests.acceptance.support import accepts, connected, effect, effects, free_port, rows, store_url
@@ -17,7 +16,7 @@ from tests.acceptance.workers import APP, PERDURE, attending, environment, start
 from tests.copies import Copy, talking
 from tests.support import PATIENCE, eventually
 from tests.wire.envelopes import envelope, headers
-from tests.wire.support import Caller, Client, Piped
+from tests.wire.support import Caller, Client, Piped, plain_http
 
 MCP_RUN: Final = "from tests.acceptance.fleet import mcp, tasks; tasks.configure(store={store!r}); "
 HOWS: Final[dict[str, Callable[[str, int], list[str]]]] = {
@@ -88,7 +87,7 @@ async def test_a_client_that_listens_for_ever_does_not_hold_a_server_up(tmp_path
         assert isinstance(client, Client)
         body = envelope("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         async with (
-            httpx2.AsyncClient(timeout=PATIENCE, trust_env=False) as http,
+            plain_http() as http,
             http.stream("POST", client.url, json=body, headers=headers(body)) as response,
         ):
             assert response.headers["content-type"].startswith("text/event-stream")

@@ -275,11 +275,11 @@ async def hosting(app: Starlette) -> AsyncGenerator[tuple[httpx2.AsyncClient, st
             async with asyncio.timeout(PATIENCE):
                 await server.startup([listener])
             stack.push_async_callback(_stop, server)
-            http = await stack.enter_async_context(_http())
+            http = await stack.enter_async_context(plain_http())
             yield http, f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def _http() -> httpx2.AsyncClient:
+def plain_http() -> httpx2.AsyncClient:
     """Without TLS, which nobody speaks here and whose certificates take longer to load than most tests."""
     return httpx2.AsyncClient(timeout=PATIENCE, trust_env=False, verify=False)
 
