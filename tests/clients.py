@@ -1,10 +1,13 @@
 """The clients under examples/ as the processes that they are: started, read, and never left behind."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.copies import Copy, talking
 from tests.support import PATIENCE
 
 __all__ = ["Running", "printed", "started"]
@@ -13,7 +16,7 @@ __all__ = ["Running", "printed", "started"]
 class Running:
     """A client as it runs. `lines`: what was read of its output and its errors, which are one pipe."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Copy) -> None:
         self._process = process
         self.lines: list[str] = []
 
@@ -43,7 +46,11 @@ class Running:
 
 @asynccontextmanager
 async def started(*command: str | Path) -> AsyncGenerator[Running]:
-    """It is killed at the end, unless it has ended."""
+    """It is killed at the end, unless it has ended. One in our Python is a copy."""
+    if command[0] == sys.executable:
+        async with talking(command, errors=subprocess.STDOUT) as copy:
+            yield Running(copy)
+        return
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,

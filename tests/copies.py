@@ -14,7 +14,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,10 @@ PERDURE: Final = str(Path(sys.executable).with_name("perdure"))
 
 class Copy:
     """A program that was started, with what tests use of `asyncio.subprocess.Process` and of `subprocess.Popen`."""
+
+    stdin: asyncio.StreamWriter | None = None
+    stdout: asyncio.StreamReader | None = None
+    stderr: asyncio.StreamReader | None = None
 
     def __init__(self, told: int) -> None:
         self._told = told
@@ -52,15 +57,27 @@ class Copy:
         assert self._returncode is not None
         return self._returncode
 
+    async def communicate(self, said: bytes = b"") -> tuple[bytes, bytes]:
+        """Say that and no more, and wait for its end: what it said, and what it complained of."""
+        assert self.stdin is not None
+        self.stdin.write(said)
+        self.stdin.close()
+        assert self.stdout is not None
+        assert self.stderr is not None
+        output, errors = await asyncio.gather(self.stdout.read(), self.stderr.read())
+        await self.wait()
+        return output, errors
+
     def terminate(self) -> None:
-        self._send(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        self._send(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
-    def _send(self, how: signal.Signals) -> None:
+    def send_signal(self, how: signal.Signals) -> None:
         if self.returncode is None:
-            os.kill(self.pid, how)
+            with suppress(ProcessLookupError):  # it has ended, and nobody has told us yet
+                os.kill(self.pid, how)
 
     def _line(self, within: float) -> bytes | None:
         """What was told next; none yet, or none any more, if the mould is gone."""
@@ -80,24 +97,80 @@ def start(
     *,
     cwd: Path = ROOT,
     env: Mapping[str, str] | None = None,
+    input: int = subprocess.DEVNULL,
     output: int = subprocess.DEVNULL,
     errors: int = subprocess.DEVNULL,
+    controlled: bool = False,
 ) -> Copy:
-    """Start `python SCRIPT …`, `-m MODULE …`, `-c CODE …` or `perdure …`, without an input; the rest are open files."""
+    """Start `python [-u] SCRIPT …`, `-m MODULE …`, `-c CODE …` or `perdure …`; what it reads and writes are open files.
+
+    `controlled`: by the terminal that is its input, in a session of its own.
+    """
     arguments = [str(word) for word in command]
     assert arguments[0] in (sys.executable, PERDURE), f"no program of ours: {arguments}"
     environment = dict(os.environ if env is None else env)
     assert environment.get("PYTHONPATH") == os.environ.get("PYTHONPATH"), "it would not find what it is to load"
-    request = {"arguments": arguments, "folder": str(cwd), "environment": environment}
+    request = {"arguments": arguments, "folder": str(cwd), "environment": environment, "controlled": controlled}
     nothing = os.open(os.devnull, os.O_RDWR)
     told, tells = os.pipe()
-    handles = [nothing, *(nothing if each == subprocess.DEVNULL else each for each in (output, errors)), tells]
+    handles = [*(nothing if each == subprocess.DEVNULL else each for each in (input, output, errors)), tells]
     try:
         socket.send_fds(_mould(), [json.dumps(request).encode()], handles)
     finally:
         os.close(nothing)
         os.close(tells)
     return Copy(told)
+
+
+@asynccontextmanager
+async def talking(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] | None = None,
+    errors: int = subprocess.PIPE,
+    limit: int = 1 << 16,
+) -> AsyncGenerator[Copy]:
+    """A program of ours at the other end of pipes, as `asyncio` has it; killed at the end, unless it has ended.
+
+    `errors`: where it complains, if not into a pipe of its own. `limit`: of a line, in bytes.
+    """
+    (reads, speaks), (hears, writes) = os.pipe(), os.pipe()
+    minds, complains = os.pipe() if errors == subprocess.PIPE else (None, None)
+    try:
+        errors = writes if errors == subprocess.STDOUT else complains or errors
+        copy = start(command, cwd=cwd, env=env, input=reads, output=writes, errors=errors)
+    finally:
+        for handle in (reads, writes, complains):
+            if handle is not None:
+                os.close(handle)
+    async with AsyncExitStack() as pipes:
+        copy.stdin = await _writer(pipes, speaks)
+        copy.stdout = await _reader(pipes, hears, limit)
+        copy.stderr = None if minds is None else await _reader(pipes, minds, limit)
+        try:
+            yield copy
+        finally:
+            copy.kill()
+            await copy.wait()
+
+
+async def _writer(pipes: AsyncExitStack, handle: int) -> asyncio.StreamWriter:
+    loop = asyncio.get_running_loop()
+    flow = asyncio.StreamReaderProtocol(asyncio.StreamReader())  # it reads nothing, and knows when a writer has to wait
+    transport, _ = await loop.connect_write_pipe(lambda: flow, os.fdopen(handle, "wb", 0))
+    pipes.callback(transport.close)
+    return asyncio.StreamWriter(transport, flow, None, loop)
+
+
+async def _reader(pipes: AsyncExitStack, handle: int, limit: int) -> asyncio.StreamReader:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit)
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(handle, "rb", 0)
+    )
+    pipes.callback(transport.close)
+    return reader
 
 
 @dataclass(frozen=True)

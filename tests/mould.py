@@ -7,6 +7,7 @@ have come to after 0.7 seconds of processor time. Nothing runs here that a copy 
 """
 
 import faulthandler
+import fcntl
 import gc
 import importlib
 import json
@@ -15,16 +16,19 @@ import runpy
 import selectors
 import socket
 import sys
+import termios
 from collections.abc import Mapping
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 LOADED: Final = (
     "perdure.ops.program",
     "perdure.ops.cli",
     "perdure.ops.app",
     "perdure.ops.ending",
+    "perdure.ops.gateway",
     "perdure.ops.keeping",
     "perdure.ops.operating",
     "perdure.ops.serve",
@@ -86,14 +90,23 @@ def _take(handles: list[int]) -> None:
     os.closerange(_TOLD, os.sysconf("SC_OPEN_MAX"))
 
 
-def become(arguments: list[str], folder: str, environment: dict[str, str]) -> None:
-    """Run `python SCRIPT …`, `python -m MODULE …`, `python -c CODE …` or `perdure …`, as Python does."""
+def become(arguments: list[str], folder: str, environment: dict[str, str], *, controlled: bool) -> None:
+    """Run `python [-u] SCRIPT …`, `-m MODULE …`, `-c CODE …` or `perdure …`, as Python does.
+
+    `controlled`: by the terminal that is its input.
+    """
+    if controlled:
+        os.setsid()
+        fcntl.ioctl(_INPUT, termios.TIOCSCTTY, 0)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     if environment.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
     program, *rest = arguments
+    unbuffered = rest[:1] == ["-u"]
+    del rest[:unbuffered]
+    cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=os.isatty(_OUTPUT), write_through=unbuffered)
     if program != sys.executable:
         sys.argv, sys.path[:] = arguments, [str(Path(program).parent), *_PATH]
         sys.modules["__main__"].__package__ = None  # which tells click how it was started

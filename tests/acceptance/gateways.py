@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.acceptance.support import CRASH_SERVER, Server, connected, free_port, start
+from tests.acceptance.support import CRASH_SERVER, Server, begun, connected, environment, free_port, start
+from tests.copies import PERDURE
 from tests.support import PATIENCE, eventually
 from tests.wire.envelopes import JSON, envelope
-from tests.wire.support import ROOT, Client, Reply
+from tests.wire.support import Client, Reply
 
-PERDURE: Final = Path(sys.executable).with_name("perdure")
 CONFIG: Final = """
 [gateway]
 name = "front"
@@ -64,16 +61,8 @@ class Front:
 
     async def _gateway(self, port: int) -> Server:
         output = self.folder / f"gateway-{port}.log"
-        with output.open("ab") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *(PERDURE, "gateway", self.folder / "gateway.toml", "--port", str(port)),
-                cwd=ROOT,
-                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-            )
-        return Server(process, port, output)
+        command = [PERDURE, "gateway", str(self.folder / "gateway.toml"), "--port", str(port)]
+        return Server(await begun(command, output, environment(self.folder), anew=False), port, output)
 
 
 @asynccontextmanager

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
-
 from tests import copies
 from tests.support import PATIENCE, eventually
-from tests.wire.support import ROOT, Client
+from tests.wire.support import ROOT, Client, plain_http
 
 JSON = Any
 CRASH_SERVER: Final = Path(__file__).with_name("crash_server.py")
@@ -158,7 +156,7 @@ async def attended(server: Server) -> AsyncGenerator[tuple[Server, Client]]:
 @asynccontextmanager
 async def connected(port: int) -> AsyncGenerator[Client]:
     async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(httpx2.AsyncClient(timeout=PATIENCE, trust_env=False))
+        http = await stack.enter_async_context(plain_http())
         yield Client(http, f"http://127.0.0.1:{port}/mcp")
 
 

@@ -107,12 +107,13 @@ class Storm:
             last = kill == KILLS - 1
             for _ in range(TASKS if last else TASKS // (KILLS - 8)):
                 self.quota.release()
-            async with self.server() as server:
+            early = 0 < kill < KILLS - 1 and self.rng.random() < 0.2
+            async with self.server(anew=early) as server:
                 if kill == 0:
                     await server.listening()
                     self.audit()
                 # Sleeping is the point here: the moment of death must depend on nothing that the server does.
-                if 0 < kill < KILLS - 1 and self.rng.random() < 0.2:
+                if early:
                     await asyncio.sleep(self.rng.uniform(0.2, 1.2))  # while it starts, or just after
                 else:
                     await server.listening()
@@ -125,8 +126,9 @@ class Storm:
                 await server.kill()
 
     @asynccontextmanager
-    async def server(self) -> AsyncGenerator[Server]:
-        server = await start(CRASH_SERVER, self.folder, port=self.port, anew=True)
+    async def server(self, *, anew: bool = False) -> AsyncGenerator[Server]:
+        """A server; one that is to be killed while it starts has to start `anew`."""
+        server = await start(CRASH_SERVER, self.folder, port=self.port, anew=anew)
         try:
             yield server
         finally:

@@ -2,15 +2,17 @@
 
 import asyncio
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.acceptance.support import CRASH_SERVER, effect, rows, running, signalled, store_url
+from tests import copies
+from tests.acceptance.support import CRASH_SERVER, effect, rows, running, store_url
 from tests.support import PATIENCE, eventually
-from tests.wire.support import ROOT, Caller, Piped, piped
+from tests.wire.support import Caller, Piped, piped
 
 STDIO: Final = [str(CRASH_SERVER), "--stdio", "--store"]
 LEFT: Final = {"deaf": "start", "gated": "start", "parent": "end"}
@@ -80,27 +82,12 @@ async def test_who_does_not_want_to_wait_for_the_grace_period_presses_ctrl_c_aga
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRACE", "10m")
-    pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *STDIO,
-        store_url(tmp_path),
-        cwd=ROOT,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
+    async with copies.talking([sys.executable, *STDIO, store_url(tmp_path)], errors=subprocess.DEVNULL) as child:
         await begun(Piped(child), tmp_path, "waiting")
 
         def pressed_again() -> bool:
-            if child.returncode is None:
-                signalled(child, signal.SIGINT)
+            child.send_signal(signal.SIGINT)
             return child.returncode is not None
 
         await eventually(pressed_again, "it ends")
         assert child.returncode == -signal.SIGINT
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()

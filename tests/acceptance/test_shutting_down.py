@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-import httpx2
 import pytest
 
 from tests.acceptance.support import accepts, connected, effect, effects, free_port, rows, store_url
 from tests.acceptance.workers import APP, PERDURE, attending, environment, start_worker
+from tests.copies import Copy, talking
 from tests.support import PATIENCE, eventually
 from tests.wire.envelopes import envelope, headers
-from tests.wire.support import ROOT, Caller, Client, Piped
+from tests.wire.support import Caller, Client, Piped, plain_http
 
 MCP_RUN: Final = "from tests.acceptance.fleet import mcp, tasks; tasks.configure(store={store!r}); "
 HOWS: Final[dict[str, Callable[[str, int], list[str]]]] = {
@@ -37,33 +37,21 @@ HOWS: Final[dict[str, Callable[[str, int], list[str]]]] = {
 
 
 @asynccontextmanager
-async def started(how: str, folder: Path) -> AsyncGenerator[tuple[asyncio.subprocess.Process, Caller]]:
+async def started(how: str, folder: Path) -> AsyncGenerator[tuple[Copy, Caller]]:
     """A server that runs tasks, and a client of it."""
     port = free_port()
-    stdio = how.startswith("stdio")
+    command, env = HOWS[how](store_url(folder), port), environment(folder, {"GRACE": "1500ms"})
     with (folder / "server.log").open("wb") as log:
-        child = await asyncio.create_subprocess_exec(
-            *HOWS[how](store_url(folder), port),
-            cwd=ROOT,
-            env=environment(folder, {"GRACE": "1500ms"}),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE if stdio else log,
-            stderr=log,
-        )
-    try:
-        if stdio:
-            yield child, Piped(child)
-        else:
-            await eventually(lambda: accepts(port), "it listens")
-            async with connected(port) as client:
-                yield child, client
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
+        async with talking(command, env=env, errors=log.fileno()) as child:
+            if how.startswith("stdio"):
+                yield child, Piped(child)
+            else:
+                await eventually(lambda: accepts(port), "it listens")
+                async with connected(port) as client:
+                    yield child, client
 
 
-def tell(child: asyncio.subprocess.Process, how: str) -> None:
+def tell(child: Copy, how: str) -> None:
     """Ask the server to end."""
     if how.startswith("stdio"):
         assert child.stdin is not None
@@ -99,7 +87,7 @@ async def test_a_client_that_listens_for_ever_does_not_hold_a_server_up(tmp_path
         assert isinstance(client, Client)
         body = envelope("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         async with (
-            httpx2.AsyncClient(timeout=PATIENCE, trust_env=False) as http,
+            plain_http() as http,
             http.stream("POST", client.url, json=body, headers=headers(body)) as response,
         ):
             assert response.headers["content-type"].startswith("text/event-stream")

@@ -1,12 +1,12 @@
 """What can't be served is refused in one line that says what to do, before the port opens."""
 
+import asyncio
 import os
 import re
 import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
@@ -266,7 +266,9 @@ def test_what_the_program_allows_is_allowed(own: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["perdure serve", "perdure.serve", "mcp.run"])
-def test_who_starts_a_server_without_authentication_is_told_what_protects_its_tasks(way: str, tmp_path: Path) -> None:
+async def test_who_starts_a_server_without_authentication_is_told_what_protects_its_tasks(
+    way: str, tmp_path: Path
+) -> None:
     port = free_port()
     (tmp_path / "program.py").write_text(PROGRAM.format(store=store_url(tmp_path), port=port, host="127.0.0.1"))
     commands = {
@@ -275,13 +277,10 @@ def test_who_starts_a_server_without_authentication_is_told_what_protects_its_ta
         "mcp.run": [sys.executable, "program.py"],
     }
     command = commands[way]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            line = process.stderr.readline()
-        finally:
-            process.kill()
-    assert line == "perdure: no authentication: whoever knows a task's id may read it\n"
+    async with copies.talking(command, cwd=tmp_path) as process, asyncio.timeout(PATIENCE):
+        assert process.stderr is not None
+        line = await process.stderr.readline()
+    assert line == b"perdure: no authentication: whoever knows a task's id may read it\n"
 
 
 def test_who_starts_a_server_that_takes_a_gateways_word_is_told_nothing_of_the_kind(tmp_path: Path) -> None:
@@ -302,22 +301,17 @@ def test_who_starts_a_server_that_takes_a_gateways_word_is_told_nothing_of_the_k
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["perdure serve", "mcp.run"])
-def test_a_server_that_may_be_one_of_several_says_that_its_key_is_its_own(
+async def test_a_server_that_may_be_one_of_several_says_that_its_key_is_its_own(
     own: bool, database: str, tmp_path: Path
 ) -> None:
     port = free_port()
     (tmp_path / "program.py").write_text(PROGRAM.format(store=database, port=port, host="127.0.0.1"))
     command = [sys.executable, "program.py"] if own else [PERDURE, "serve", "program:mcp", "--port", str(port)]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        late = threading.Timer(PATIENCE, process.kill)
-        late.start()
-        try:
-            assert process.stderr is not None
-            # What the SDK's own log makes of it is broken into lines.
-            assert any("the key for requestState is" in line for line in process.stderr)
-        finally:
-            late.cancel()
-            process.kill()
+    async with copies.talking(command, cwd=tmp_path) as process, asyncio.timeout(PATIENCE):
+        assert process.stderr is not None
+        # What the SDK's own log makes of it is broken into lines.
+        while b"the key for requestState is" not in (line := await process.stderr.readline()):
+            assert line, "it says no such thing"
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The storm about gateways: its rules, each bent once, and a short one as a user has it."""
 
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +11,8 @@ import pytest
 
 from chaos.gateway.oracle import RULES, Evidence, Route, Row, judge
 from chaos.gateway.told import Asked, Frame, Why
-from tests.chaos.test_storm import ROOT, environment, left_behind
+from tests import copies
+from tests.chaos.test_storm import environment, left_behind
 
 JSON = Any
 
@@ -122,20 +122,13 @@ def test_two_tasks_under_one_key_are_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # the first time, an environment is made; the storm itself takes less than 20 s
-def test_a_short_storm_about_gateways_finds_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_short_storm_about_gateways_finds_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     where = ["--folder", str(tmp_path), "--keep", str(tmp_path / "kept")]
-    ended = subprocess.run(
-        [sys.executable, "-m", "chaos.gateway", *where, "--minutes", "0.04", "--faults", "3", "--seed", "3"],
-        cwd=ROOT,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "oracle: nothing found" in ended.stdout
-    accepted = re.search(r"^tasks accepted +(\d+)", ended.stdout, re.MULTILINE)
+    command = [sys.executable, "-m", "chaos.gateway", *where, "--minutes", "0.04", "--faults", "3", "--seed", "3"]
+    ended = await copies.ended(command, env=environment(tmp_path), within=500)
+    assert ended.code == 0, ended.output + ended.errors
+    assert "oracle: nothing found" in ended.output
+    accepted = re.search(r"^tasks accepted +(\d+)", ended.output, re.MULTILINE)
     assert accepted is not None
     assert int(accepted[1]) > 0
     assert not list(left_behind(tmp_path))

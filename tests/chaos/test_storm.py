@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,14 +68,14 @@ def test_a_short_storm_finds_nothing_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("store", "how"), [("sqlite", signal.SIGINT), ("sqlite", signal.SIGTERM), ("postgresql", signal.SIGTERM)]
 )
-def test_an_interrupted_storm_leaves_nothing(tmp_path: Path, store: str, how: signal.Signals) -> None:
+async def test_an_interrupted_storm_leaves_nothing(tmp_path: Path, store: str, how: signal.Signals) -> None:
     options = command(tmp_path, "--store", store, "--servers", "1", "--workers", "1")
-    with subprocess.Popen(options, cwd=ROOT, env=environment(tmp_path), stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert "--seed" in process.stderr.readline()
-        assert "2 processes are up" in process.stderr.readline()
-        assert list(left_behind(tmp_path, besides=process.pid))
-        process.send_signal(how)
-        process.communicate(timeout=PATIENCE)
-        assert process.returncode == 130
+    async with copies.talking(options, env=environment(tmp_path)) as storm:
+        assert storm.stderr is not None
+        assert b"--seed" in await storm.stderr.readline()
+        assert b"2 processes are up" in await storm.stderr.readline()
+        assert list(left_behind(tmp_path, besides=storm.pid))
+        storm.send_signal(how)
+        async with asyncio.timeout(PATIENCE):
+            assert await storm.wait() == 130
     assert not list(left_behind(tmp_path))

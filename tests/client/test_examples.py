@@ -4,34 +4,22 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Final
 
 from tests.acceptance.support import REPORT_SERVER, running
+from tests.copies import Copy, talking
 from tests.support import PATIENCE
-from tests.wire.support import ROOT
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
 
-@asynccontextmanager
-async def program(name: str, *options: str) -> AsyncGenerator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(ROOT / "examples" / f"{name}.py"),
-        *options,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+def program(name: str, *options: str) -> AbstractAsyncContextManager[Copy]:
+    return talking([sys.executable, EXAMPLES / f"{name}.py", *options])
 
 
-async def said(process: asyncio.subprocess.Process, until: bytes) -> bytes:
+async def said(process: Copy, until: bytes) -> bytes:
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
         return await process.stdout.readuntil(until)
@@ -69,7 +57,7 @@ async def test_a_question_is_answered_by_hand(tmp_path: Path) -> None:
 async def test_what_a_server_refuses_is_said_in_its_words(tmp_path: Path) -> None:
     """However deep it is in groups of errors."""
     env = {"REQUEST_STATE_KEY": "k" * 32, "TOKENS": "{}"}
-    async with running(ROOT / "examples" / "secured.py", tmp_path, env=env) as (_, client), asyncio.timeout(PATIENCE):
+    async with running(EXAMPLES / "secured.py", tmp_path, env=env) as (_, client), asyncio.timeout(PATIENCE):
         for url, why in ((client.url, "HTTP status 401: the server wants a token"), (f"{client.url}/no", "Not Found")):
             async with program("by_hand", url, "a-token") as process:
                 output, _ = await process.communicate()

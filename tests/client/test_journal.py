@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from perdure.client import Journal, JournalUnusable, KeyReused, Record, journal_sql
 from perdure.client.holder import LockedFile
 from perdure.client.journal import Answered, Unanswered
-from tests.wire.support import ROOT
+from tests.copies import Copy, talking
 
 SERVER = "http://127.0.0.1:8000/mcp"
 
@@ -280,38 +280,29 @@ sys.stdin.read()
 """
 
 
-def claiming(path: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", CLAIMS, str(path), SERVER],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def claiming(path: Path) -> AbstractAsyncContextManager[Copy]:
+    return talking([sys.executable, "-c", CLAIMS, path, SERVER])
 
 
-def test_what_a_process_claimed_is_free_once_it_is_killed_and_not_before(tmp_path: Path) -> None:
+async def test_what_a_process_claimed_is_free_once_it_is_killed_and_not_before(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = Journal(path)
     record = begun(journal)
-    with claiming(path) as child:
+    async with claiming(path) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "Unanswered(mine=True)\n"
+        assert await child.stdout.readline() == b"Unanswered(mine=True)\n"
         assert journal.claim(record, "form") == Unanswered(mine=False)
         journal.release(record, "form")
         assert journal.claim(record, "form") == Unanswered(mine=False)
-        child.kill()
     assert journal.claim(record, "form") == Unanswered(mine=True)
-    assert len(list(tmp_path.glob("*.user"))) == 1
-    with claiming(path) as child:
+    assert len(list(tmp_path.glob("*.user"))) == 1  # noqa: ASYNC240 - a few names
+    async with claiming(path) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "Unanswered(mine=False)\n"
-        child.kill()
+        assert await child.stdout.readline() == b"Unanswered(mine=False)\n"
     journal.close()
-    with claiming(path) as child:
+    async with claiming(path) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "Unanswered(mine=True)\n"
-        child.kill()
+        assert await child.stdout.readline() == b"Unanswered(mine=True)\n"
 
 
 def test_who_made_a_call_is_busy_with_it_for_as_long_as_he_lives(tmp_path: Path) -> None:
@@ -391,18 +382,14 @@ def test_a_handle_that_the_disk_had_no_room_for_leaves_its_call_free_for_others(
         journal.close()
 
 
-def test_who_comes_while_another_sweeps_is_not_taken_for_gone(tmp_path: Path) -> None:
+async def test_who_comes_while_another_sweeps_is_not_taken_for_gone(tmp_path: Path) -> None:
     """A file that is not locked yet looks like that of a user who died."""
     journal = tmp_path / "journal.db"
-    observer = LockedFile(journal)
-    with subprocess.Popen([sys.executable, "-c", SWEEPING, journal], stdout=subprocess.PIPE) as sweeper:
-        try:
+    with closing(LockedFile(journal)) as observer:
+        async with talking([sys.executable, "-c", SWEEPING, journal]) as sweeper:
             assert sweeper.stdout is not None
-            sweeper.stdout.readline()
+            await sweeper.stdout.readline()
             for _ in range(2_000):
                 user = LockedFile(journal)
                 assert observer.is_alive(user.token)
                 user.close()
-        finally:
-            sweeper.kill()
-            observer.close()

@@ -71,6 +71,24 @@ async def test_a_step_in_flight_when_its_worker_dies_is_run_again(store: Store) 
     assert ran == [1, 2]
 
 
+async def test_a_run_knows_what_its_work_came_to_while_it_handled_an_error(store: Store) -> None:
+    """Clean-up, which a next attempt does not begin with."""
+    away = OSError("away")
+    seen: list[tuple[str, ...]] = []
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        await value(run, "charge", 1)
+        try:
+            raise away
+        except OSError:
+            await value(run, "refund", 2)
+        seen.extend(run.come_to_since([error]) for error in (away, OSError("another")))
+        return done()
+
+    await Stage(store, work).run()
+    assert seen == [("1",), ()]
+
+
 class _Text(str):
     """What JSON knows as a string."""
 

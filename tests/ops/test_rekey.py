@@ -3,11 +3,9 @@
 import asyncio
 import os
 import re
-import signal
-import subprocess
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -21,6 +19,7 @@ from perdure.ops.cli import main
 from perdure.ops.rekey import Found
 from perdure.store.keys import KeyRing
 from perdure.store.reseal import Mark, Page
+from tests.copies import talking
 from tests.store.sealed import NEW, OLD, Place, key
 from tests.store.support import DONE, new_task, running, step
 
@@ -349,19 +348,16 @@ async def test_a_long_pass_says_how_far_it_is(
     ]
 
 
-@contextmanager
-def stuck(place: Place) -> Generator[None]:
+@asynccontextmanager
+async def stuck(place: Place) -> AsyncGenerator[None]:
     """The command, in a process of its own that has come to the middle of its third page; it is killed at the end."""
     backend = "sqlite" if place.file else "postgres"
     command = [sys.executable, "-c", STUCK.format(backend=backend), "rekey", place.url]
-    environment = {**os.environ, "PERDURE_KEYS": NEW}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert "here\n" in iter(process.stdout.readline, "")
-            yield
-        finally:
-            process.send_signal(signal.SIGKILL)
+    async with talking(command, env={**os.environ, "PERDURE_KEYS": NEW}) as process:
+        assert process.stdout is not None
+        while await process.stdout.readline() != b"here\n":
+            assert not process.stdout.at_eof()
+        yield
 
 
 async def sealed(place: Place) -> int:
@@ -371,7 +367,7 @@ async def sealed(place: Place) -> int:
 
 async def test_a_kill_in_the_middle_leaves_a_store_that_is_half_sealed_and_whole(place: Place) -> None:
     await place.rows(f"{NUMBERS['sqlite' if place.file else 'postgresql']} {GROW}")
-    with stuck(place):
+    async with stuck(place):
         assert await sealed(place) == 200
     assert await sealed(place) == 200
     store = place.store(None, NEW)

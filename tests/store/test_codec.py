@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perdure.domain.errors import NotStorable
 from perdure.domain.limits import MAX_DEPTH
 from perdure.domain.model import JSON
-from perdure.store.codec import UNREADABLE, decode, decode_object, encode, is_plain, mended, plain
+from perdure.store.codec import UNREADABLE, decode, decode_object, encode, is_plain, mended, named, plain
 
 scalars = (
     st.none()
@@ -92,6 +92,12 @@ def test_plain_text_is_text_that_every_store_can_hold(text: str) -> None:
     with pytest.raises(NotStorable):
         plain(text)
     assert [is_plain("Grüße", "🦊"), is_plain("fine", text)] == [True, False]
+
+
+def test_text_that_its_author_has_to_find_is_named_when_it_is_refused() -> None:
+    assert named("The step", "Grüße 🦊") == "Grüße 🦊"
+    with pytest.raises(NotStorable, match=r"^The step 'a\\x00b' can't be stored: Text with a null"):
+        named("The step", "a\0b")
 
 
 def test_text_is_mended_until_it_is_plain() -> None:

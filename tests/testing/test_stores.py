@@ -11,6 +11,7 @@ import pytest
 
 from perdure.testing import stores
 from perdure.testing.stores import suite
+from tests import copies
 
 DEADLINE: Final = 50.0
 """Seconds for one run of pytest with all that it starts: what a test may take here, but for a little."""
@@ -42,15 +43,20 @@ def make_store():
 """
 
 
+def environment() -> dict[str, str]:
+    """That of a process which is not told that it was started from a test."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return {**own, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
 async def python(*arguments: str, cwd: Path) -> tuple[int, str]:
     """What a Python process comes to that knows nothing of the one it was started from."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-B",
         *arguments,
         cwd=cwd,
-        env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=environment(),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -68,7 +74,9 @@ async def run(folder: Path, *arguments: str) -> tuple[int, str]:
     """pytest, with anyio's plugin, and with warnings for errors."""
     (folder / "pytest.ini").touch()
     plugins = ("-p", "anyio.pytest_plugin", "-p", "no:cacheprovider")
-    return await python("-m", "pytest", "-q", "-W", "error", *plugins, *arguments, cwd=folder)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", *plugins, *arguments]
+    ended = await copies.ended(command, cwd=folder, env=environment(), within=DEADLINE)
+    return ended.code, ended.output + ended.errors
 
 
 def test_each_module_of_the_suite_is_a_part_of_it() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import httpx2
 
 from perdure.domain.model import Claim, Demand
+from tests.copies import Copy
 from tests.support import PATIENCE
 from tests.wire import checker
 from tests.wire.checker import core, need, tasks
@@ -246,7 +247,7 @@ async def _frames(response: httpx2.Response) -> AsyncGenerator[JSON]:
 class Duplex(Piped):
     """A raw client of a child that speaks stdio, which may have many requests open at once."""
 
-    def __init__(self, child: asyncio.subprocess.Process) -> None:
+    def __init__(self, child: Copy) -> None:
         super().__init__(child)
         self.heard: list[JSON] = []
         """Everything, in the order of the pipe."""

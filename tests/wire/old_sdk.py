@@ -21,7 +21,7 @@ SCRIPT: Final = Path(__file__).with_name("old_client.py")
 
 
 def interpreter() -> Path:
-    """The Python that has the old SDK. Takes half a minute the first time, and nothing afterwards."""
+    """The Python that has the old SDK. Takes a quarter of a minute the first time, and nothing afterwards."""
     return pypi.environment(ENVIRONMENT, OLD_SDK)
 
 

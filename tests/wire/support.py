@@ -8,6 +8,7 @@ import asyncio
 import json
 import socket
 import sqlite3
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp
 from perdure import Tasks
 from perdure.store.clock import Clock
 from perdure.store.sqlite import SQLiteStore
+from tests.copies import Copy, talking
 from tests.support import PATIENCE
 from tests.wire import checker
 from tests.wire.envelopes import EVERYTHING, JSON, Headers, envelope, headers
@@ -273,11 +275,11 @@ async def hosting(app: ASGIApp) -> AsyncGenerator[tuple[httpx2.AsyncClient, str]
             async with asyncio.timeout(PATIENCE):
                 await server.startup([listener])
             stack.push_async_callback(_stop, server)
-            http = await stack.enter_async_context(_http())
+            http = await stack.enter_async_context(plain_http())
             yield http, f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def _http() -> httpx2.AsyncClient:
+def plain_http() -> httpx2.AsyncClient:
     """Without TLS, which nobody speaks here and whose certificates take longer to load than most tests."""
     return httpx2.AsyncClient(timeout=PATIENCE, trust_env=False, verify=False)
 
@@ -298,7 +300,7 @@ async def _stop(server: uvicorn.Server) -> None:
 class Piped(Caller):
     """A raw client of a child process that speaks stdio. One request at a time."""
 
-    def __init__(self, child: asyncio.subprocess.Process) -> None:
+    def __init__(self, child: Copy) -> None:
         super().__init__()
         self.child = child
 
@@ -327,24 +329,11 @@ PipedT = TypeVar("PipedT", bound=Piped)
 
 
 @asynccontextmanager
-async def piped(*command: str, speak: Callable[[asyncio.subprocess.Process], PipedT] = Piped) -> AsyncGenerator[PipedT]:
+async def piped(*command: str, speak: Callable[[Copy], PipedT] = Piped) -> AsyncGenerator[PipedT]:
     """`python COMMAND…` as a child whose standard input and output are ours. It ends when its input does."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        limit=1 << 24,
-    )
-    try:
+    async with talking([sys.executable, *command], errors=subprocess.DEVNULL, limit=1 << 24) as child:
         yield speak(child)
         assert child.stdin is not None
         child.stdin.close()
         async with asyncio.timeout(PATIENCE):
             assert await child.wait() == 0, "the server did not end well"
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()

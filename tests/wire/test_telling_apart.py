@@ -1,9 +1,9 @@
 """Nobody finds out by the clock whether somebody else's task is there (contract 6): foreign, unknown and purged take
 equally long, whichever way they are asked for, on both databases.
 
-The server runs in this process and is called without a socket, which leaves the differences and takes most of the
-noise. What is asked for is what would differ most: a task whose result has a megabyte, one that waits, one that has
-left a tombstone. `timing` says when a difference is one.
+The server runs in this process and is called without a socket or a client (`bare`), which leaves the differences and
+takes most of the noise. What is asked for is what would differ most: a task whose result has a megabyte, one that
+waits, one that has left a tombstone. `timing` says when a difference is one.
 """
 
 import asyncio
@@ -11,19 +11,18 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import cycle
 from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 import pytest
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
 
 from perdure import Handle, Limits, TaskContext, Tasks
 from perdure.domain import ids
@@ -34,9 +33,10 @@ from tests.acceptance.replicas import migrated
 from tests.acceptance.support import store_url
 from tests.support import eventually
 from tests.wire import timing
+from tests.wire.bare import Post, posting
 from tests.wire.envelopes import envelope
 from tests.wire.listening import listen_request
-from tests.wire.support import Client, Reply, hosting
+from tests.wire.support import Client, hosting
 from tests.wire.test_identity import Verifier
 from tests.wire.timing import TOLERATED, Difference, compared, measured
 from tests.wire.tools import FORM, Form
@@ -51,7 +51,15 @@ EACH: Final = 4
 LARGE: Final = 1_000_000
 UNKNOWN: Final = "unknown"
 CALLBACK: Final = "the callback"
-WAYS: Final = ("tasks/get", "tasks/update", "tasks/cancel", "subscriptions/listen", CALLBACK)
+NOT_FOUND: Final = b"Task not found"
+WAYS: Final = {
+    "tasks/get": NOT_FOUND,
+    "tasks/update": NOT_FOUND,
+    "tasks/cancel": NOT_FOUND,
+    "subscriptions/listen": b'"taskIds":[]',
+    CALLBACK: b"Unknown handle",
+}
+"""How one may ask, and what the answer says to whoever has no such task."""
 
 
 def declare(tasks: Tasks) -> list[Handle]:
@@ -75,23 +83,23 @@ class Site:
     """A server, somebody who has no task on it, and the tasks of somebody else's, by what has become of them."""
 
     store: SQLiteStore | PostgresStore
-    client: Client
+    app: Starlette
     tasks: dict[str, list[str]]
 
-    def asking(self, way: str) -> dict[str, Callable[[], Awaitable[Reply]]]:
+    def asking(self, way: str) -> dict[str, Callable[[], Awaitable[bytes]]]:
         """What to measure: a request for each kind of task, which is for another one of them each time."""
-        made = self._calling_back if way == CALLBACK else partial(self._requesting, way)
-        return {kind: made(tasks) for kind, tasks in self.tasks.items()}
+        return {kind: _in_turns([self._post(way, each) for each in tasks]) for kind, tasks in self.tasks.items()}
 
-    def _requesting(self, method: str, tasks: list[str]) -> Callable[[], Awaitable[Reply]]:
-        bodies = cycle([_request(method, task_id) for task_id in tasks])
-        return lambda: self.client.exchange(next(bodies))
+    def _post(self, way: str, task_id: str) -> Post:
+        """A callback comes with a handle that somebody made up who knows the task."""
+        if way == CALLBACK:
+            return posting(self.app, {"result": 1}, f"{task_id}~0~{'A' * 32}", path="/perdure/external")
+        return posting(self.app, _request(way, task_id), "bob")
 
-    def _calling_back(self, tasks: list[str]) -> Callable[[], Awaitable[Reply]]:
-        """With handles that somebody made up who knows the tasks."""
-        hook = Client(self.client.http, self.client.url.replace("/mcp", "/perdure/external"))
-        bearers = cycle([("authorization", f"Bearer {task_id}~0~{'A' * 32}") for task_id in tasks])
-        return lambda: hook.post(b'{"result": 1}', [next(bearers)])
+
+def _in_turns(posts: Sequence[Post]) -> Callable[[], Awaitable[bytes]]:
+    turns = cycle(posts)
+    return lambda: next(turns).make()
 
 
 def _request(method: str, task_id: str) -> Any:
@@ -130,8 +138,7 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             return found
 
         made = await _made(parked, store, clock, ada)
-        direct = await stack.enter_async_context(httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app)))
-        yield Site(store, Client(direct, ada.url, "bob"), made)
+        yield Site(store, app, made)
 
 
 async def _made(
@@ -161,7 +168,10 @@ async def _made(
 async def test_no_answer_takes_longer_or_shorter_than_that_about_an_unknown_task(
     site: Site, way: str, record_property: Callable[[str, object], None]
 ) -> None:
-    found = await measured(site.asking(way), UNKNOWN)
+    asking = site.asking(way)
+    [answer] = {await ask() for ask in asking.values()}
+    assert WAYS[way] in answer
+    found = await measured(asking, UNKNOWN)
     assert not {kind: str(each) for kind, each in found.items() if each.is_told}
     if in_doubt := doubts(found):
         # Nothing was found out, which is no proof that there is nothing: the machine was too busy.

@@ -22,6 +22,8 @@ from perdure.ops.calling import book
 from perdure.ops.calling.desk import Desk, Settings
 from perdure.ops.calling.endpoint import Access
 from perdure.ops.calling.screen import Keyboard, Screen
+from tests import copies
+from tests.copies import Copy
 from tests.support import PATIENCE, eventually
 from tests.wire.support import ROOT
 
@@ -183,7 +185,7 @@ async def in_front(
 class Program(Terminal):
     """A program at its terminal. Made by `at_a_terminal`."""
 
-    process: asyncio.subprocess.Process
+    process: Copy
 
     async def ends(self, code: int = 0) -> str:
         """The whole screen, once the program has ended with that status."""
@@ -202,17 +204,12 @@ async def at_a_terminal(
 ) -> AsyncGenerator[Program]:
     """The program; it is killed at the end, unless it has ended."""
     terminal = Program(columns)
-
-    def own_terminal() -> None:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    terminal.process = process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=terminal.tty,
-        stdout=terminal.tty,
-        stderr=terminal.tty,
-        start_new_session=True,
-        preexec_fn=own_terminal,
+    terminal.process = copies.start(
+        command,
+        input=terminal.tty,
+        output=terminal.tty,
+        errors=terminal.tty,
+        controlled=True,
         cwd=cwd,
         env={**surroundings(), "TERM": "xterm", **(env or {})},
     )
@@ -220,9 +217,8 @@ async def at_a_terminal(
     try:
         yield terminal
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        terminal.process.kill()
+        await terminal.process.wait()
         terminal.close()
 
 
