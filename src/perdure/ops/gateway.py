@@ -217,7 +217,6 @@ def _before(endpoint: Any, beside: list[Route], lifespan: Any) -> ASGIApp:
 
     And each stream that is listened to 4 KiB, since their frames last as long as it does.
     """
-
     # Named there too, for who comes with a slash at the end.
     others = Starlette(routes=[Route(_PATH, endpoint=endpoint), *beside], lifespan=lifespan)
 
