@@ -141,7 +141,8 @@ async def test_a_header_that_would_be_two_is_not_sent() -> None:
 
 async def test_a_proxy_that_is_configured_is_asked_for_the_backend() -> None:
     async def answer(asked: Asked, writer: Any) -> None:
-        writer.write(response(result(asked, host=asked.headers["host"])))
+        unasked = response(result(asked, host="somebody else's"))
+        writer.write(response(result(asked, host=asked.headers["host"])) + unasked)
 
     async with liar(answer) as proxy:
         address = proxy.url.removesuffix("/mcp")
@@ -150,7 +151,7 @@ async def test_a_proxy_that_is_configured_is_asked_for_the_backend() -> None:
                 reply = await ask(upstream)
                 assert reply.message is not None
                 assert reply.message["result"] == {"resultType": "complete", "host": "tools.example"}
-        assert proxy.connections == 1
+        assert proxy.connections == 2
 
 
 async def test_a_backend_that_hangs_behind_a_proxy_is_given_up_as_any_other() -> None:

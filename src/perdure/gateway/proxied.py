@@ -2,6 +2,9 @@
 
 No client of httpx2 stands above it. All that one adds would be wrong for who speaks for many: a jar that gives one
 user's cookies to the next, redirects, credentials and proxies that it finds in the environment.
+
+A connection is for one request. What comes in one piece with a response httpx2 has for the answer to the next request,
+and that may be another user's.
 """
 
 from __future__ import annotations
@@ -24,10 +27,8 @@ _CLOSING: Final = 1.0
 class Proxied:
     """Connections to `url` by `proxy`, `most` at once. Times in seconds, as of `Connections`."""
 
-    def __init__(
-        self, url: httpx2.URL, proxy: str, verify: Any, *, connect: float, write: float, kept: float, most: int
-    ) -> None:
-        limits = httpx2.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=kept)
+    def __init__(self, url: httpx2.URL, proxy: str, verify: Any, *, connect: float, write: float, most: int) -> None:
+        limits = httpx2.Limits(max_connections=most, max_keepalive_connections=0)
         self._url = url
         self._pool = httpx2.AsyncHTTPTransport(limits=limits, proxy=proxy, verify=verify)
         # Until there is a head, httpx2 has no bound for reading: a call may run for as long as the deadline lets it.

@@ -201,12 +201,12 @@ class Upstream:
         return self
 
     def _pool(self, most: int) -> Connections | Proxied:
-        times = {"connect": self.bounds.connect, "write": self.bounds.read, "kept": _KEPT}
+        times = {"connect": self.bounds.connect, "write": self.bounds.read}
         if self._proxy is not None:
             return Proxied(self._url, self._proxy, self._verify, most=most, **times)
         # Certificates take a while to load, and where no TLS is spoken they are of no use.
         trust = httpx2.create_ssl_context(self._verify) if self._url.scheme == "https" else None
-        return Connections(self._url, trust, **times)
+        return Connections(self._url, trust, **times, kept=_KEPT)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
