@@ -25,8 +25,8 @@ setup: $(VENV)/.dev ## .venv with everything for development
 demo: $(VENV)/.runtime ## a task that outlives a kill -9, in under a minute
 	@$(BIN)/perdure demo
 
-# Tracing doubles what a test takes, and most of that is the SDK's code. So only those are traced that come by every branch:
-# the rooms' own, and what migrates the databases of before.
+# Tracing doubles what a test takes, and most of that is the SDK's code. So only those are traced that come by every
+# branch: the rooms' own, and what migrates the databases of before.
 TRACED := tests/domain tests/store tests/engine tests/ops/test_migrate.py
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 

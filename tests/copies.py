@@ -137,9 +137,9 @@ async def talking(
     """
     (reads, speaks), (hears, writes) = os.pipe(), os.pipe()
     minds, complains = os.pipe() if errors == subprocess.PIPE else (None, None)
+    where = writes if errors == subprocess.STDOUT else errors if complains is None else complains
     try:
-        errors = writes if errors == subprocess.STDOUT else complains or errors
-        copy = start(command, cwd=cwd, env=env, input=reads, output=writes, errors=errors)
+        copy = start(command, cwd=cwd, env=env, input=reads, output=writes, errors=where)
     finally:
         for handle in (reads, writes, complains):
             if handle is not None:

@@ -91,7 +91,7 @@ def _take(handles: list[int]) -> None:
 
 
 def become(arguments: list[str], folder: str, environment: dict[str, str], *, controlled: bool) -> None:
-    """Run `python [-u] SCRIPT …`, `-m MODULE …`, `-c CODE …` or `perdure …`, as Python does.
+    """Run `python [-u] SCRIPT …`, `-m MODULE …`, `-c CODE …` or `perdure …`, as Python does; `-u` goes by lines.
 
     `controlled`: by the terminal that is its input.
     """
@@ -106,7 +106,7 @@ def become(arguments: list[str], folder: str, environment: dict[str, str], *, co
     program, *rest = arguments
     unbuffered = rest[:1] == ["-u"]
     del rest[:unbuffered]
-    cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=os.isatty(_OUTPUT), write_through=unbuffered)
+    cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=unbuffered or os.isatty(_OUTPUT))
     if program != sys.executable:
         sys.argv, sys.path[:] = arguments, [str(Path(program).parent), *_PATH]
         sys.modules["__main__"].__package__ = None  # which tells click how it was started

@@ -48,6 +48,27 @@ async def test_it_is_ended_by_a_signal_and_is_gone(how: signal.Signals, tmp_path
     assert not exists(copy.pid)
 
 
+async def test_one_that_is_talked_to_answers_and_complains_over_pipes_and_is_gone_at_the_end() -> None:
+    program = "import sys; print(input()[::-1], flush=True); print('what?', file=sys.stderr); sys.stdin.read()"
+    async with copies.talking([sys.executable, "-c", program]) as copy, asyncio.timeout(10):
+        assert copy.stdin
+        assert copy.stdout
+        assert copy.stderr
+        copy.stdin.write(b"said\n")
+        assert (await copy.stdout.readline(), await copy.stderr.readline()) == (b"dias\n", b"what?\n")
+        assert copy.returncode is None
+    assert copy.returncode == -signal.SIGKILL
+
+
+async def test_one_without_a_buffer_says_each_line_at_once() -> None:
+    program = "import sys; print('here'); sys.stdin.read()"
+    async with copies.talking([sys.executable, "-u", "-c", program]) as copy, asyncio.timeout(10):
+        assert copy.stdout
+        assert await copy.stdout.readline() == b"here\n"
+        assert await copy.communicate() == (b"", b"")
+    assert copy.returncode == 0
+
+
 async def test_the_command_line_is_called_as_it_was_typed() -> None:
     ended = await copies.ended([copies.PERDURE, "serve", "nowhere:mcp"])
     assert (ended.code, ended.errors.splitlines()[0]) == (2, "Usage: perdure serve [OPTIONS] MODULE:APP")

@@ -6,10 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 
 from perdure.store.sqlite import schema
 from perdure.testing import VirtualClock
 from tests.store.sealed import Place
+
+
+@pytest.fixture
+def untraced() -> Iterator[None]:
+    """For what comes by the same branches thousands of times, as others do once: to trace it would double its time."""
+    tracing = Coverage.current()
+    if tracing is not None:
+        tracing.stop()
+    yield
+    if tracing is not None:
+        tracing.start()
 
 
 @pytest.fixture

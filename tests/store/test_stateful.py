@@ -9,7 +9,10 @@ from hypothesis import settings
 from tests.store.stateful import Stores
 from tests.store.stateful_routes import BothRoutes
 
-pytestmark = pytest.mark.timeout(900)  # to run takes seconds; to make a failure small enough to read takes minutes
+pytestmark = [
+    pytest.mark.timeout(900),  # to run takes seconds; to make a failure small enough to read takes minutes
+    pytest.mark.usefixtures("untraced"),
+]
 
 TestStores = Stores.TestCase
 # Half the examples of other tests: each one here is a history, in a file of its own.

@@ -17,5 +17,6 @@ def strict() -> Iterator[Cluster]:
         "unix_socket_directories": ".",
     }
     with Cluster(durable=False, auth="scram-sha-256", settings=settings) as cluster:
-        cluster.sql("CREATE ROLE ada LOGIN PASSWORD 'sword:fi@s/h' CONNECTION LIMIT 1; CREATE DATABASE tasks OWNER ada")
+        cluster.sql("CREATE ROLE ada LOGIN PASSWORD 'sword:fi@s/h'; CREATE DATABASE tasks OWNER ada")
+        cluster.sql("CREATE ROLE bob LOGIN PASSWORD 'hush' CONNECTION LIMIT 1")
         yield cluster

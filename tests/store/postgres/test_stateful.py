@@ -22,7 +22,10 @@ from tests.store.stateful import Stores
 from tests.store.stateful_routes import BothRoutes
 from tests.support import PATIENCE
 
-pytestmark = pytest.mark.timeout(900)  # to run takes seconds; to make a failure small enough to read takes minutes
+pytestmark = [
+    pytest.mark.timeout(900),  # to run takes seconds; to make a failure small enough to read takes minutes
+    pytest.mark.usefixtures("untraced"),
+]
 
 _LEVEL = """
 SELECT setval(pg_get_serial_sequence('perdure.task', 'seq'), $1, false), setval('perdure.fence', $2, false)"""
