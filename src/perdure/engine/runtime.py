@@ -42,9 +42,10 @@ _RESTART_AFTER = 1.0
 _MARGIN = 5.0
 """Seconds on top of the grace period after which a shutdown is given up: the leases then do the rest."""
 
-_LAST_WORD = 0.02
-_LAST_WORD_OF_ONE = 0.002
-"""Seconds for the results of streams to be on their way, once their subscriptions are given back: and for each more."""
+_LAST_WORD = 20
+_LAST_WORD_OF_ONE = 8
+"""Turns of a thread for the results of streams to be on their way, once their subscriptions are given back; of one
+more. It takes two to write one, so these are enough on a busy machine too, where seconds would not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,8 @@ class Runtime:
         self.snapshots.close()
         await self.snapshots.given_back()
         # Each is given back before its result is written, and nobody says when that is.
-        await asyncio.sleep(_LAST_WORD + open_by_now * _LAST_WORD_OF_ONE)
+        for _ in range(_LAST_WORD + open_by_now * _LAST_WORD_OF_ONE):
+            await asyncio.to_thread(_nothing)
 
     async def _stop(self, others: list[asyncio.Task[None]], serving: asyncio.Task[None] | None) -> None:
         self.stop_working()
@@ -255,3 +257,7 @@ async def _again_and_again(name: str, part: Callable[[], Awaitable[None]]) -> No
             await asyncio.sleep(_RESTART_AFTER)
         else:
             return
+
+
+def _nothing() -> None:
+    """A turn of a thread."""

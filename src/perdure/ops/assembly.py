@@ -32,7 +32,7 @@ __all__ = ["Assembly", "assembly_of"]
 
 logger = logging.getLogger(__name__)
 
-_PARTING: Final = 1.0
+_PARTING: Final = 1.5
 """Seconds for the clients of a server over pipes to read that their streams are over."""
 
 
@@ -187,7 +187,7 @@ class Assembly:
         self.runtime.stop_working()
 
     def end_subscriptions(self) -> None:
-        """End all streams and let their clients know, for a second at most. From another thread than the loop's."""
+        """End all streams and let their clients know, for 1.5 seconds at most. From another thread than the loop's."""
         self.runtime.end_subscriptions(_PARTING)
 
     def lend(self, store: Store, state: object) -> Store:
