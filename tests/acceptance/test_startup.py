@@ -283,7 +283,7 @@ async def test_who_starts_a_server_without_authentication_is_told_what_protects_
     assert line == b"perdure: no authentication: whoever knows a task's id may read it\n"
 
 
-def test_who_starts_a_server_that_takes_a_gateways_word_is_told_nothing_of_the_kind(tmp_path: Path) -> None:
+def test_who_starts_a_server_that_takes_a_gateways_word_is_told_that_this_is_all(tmp_path: Path) -> None:
     command = [sys.executable, str(REPORT_SERVER.with_name("behind.py")), "--port", str(free_port())]
     environment = os.environ | {"SUMS_SECRET": "s" * 32}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -297,7 +297,8 @@ def test_who_starts_a_server_that_takes_a_gateways_word_is_told_nothing_of_the_k
         finally:
             process.kill()
     assert lines[-1].startswith("perdure: serving"), lines
-    assert not [line for line in lines if "no authentication" in line]
+    said = [line for line in lines if "no authentication" in line]
+    assert said == ["perdure: no authentication but by identify=, which alone says whose a task is\n"]
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["perdure serve", "mcp.run"])

@@ -100,8 +100,8 @@ logger = logging.getLogger("perdure.store")
 
 T = TypeVar("T")
 
-_LONGEST: Final = 2**62
-"""Milliseconds that no span has: it would lead to instants that no column can hold."""
+_LONGEST: Final = 2**53
+"""Milliseconds that no span has (`policy`). Added to an instant such a number may be one that no store takes."""
 _ODD: Final = (ValueError, LookupError, TypeError, AttributeError)
 """What reading a row raises that no store has written."""
 

@@ -277,8 +277,8 @@ def test_a_task_with_a_damaged_span_is_not_ordered_anew(
     with closing(sqlite3.connect(tmp_path / "tasks.db")) as connection, connection:
         connection.execute(f"UPDATE task SET {column} = ?", [2**63 - 1])
     said = refused("tasks", "retry", task_id, "--anew", "--store", file)
-    assert said == "perdure: A stored value was damaged, and has to be restored from a backup"
-    assert f"task {ids.abbreviated(task_id)}: its ttl was damaged" in caplog.text
+    assert said == "perdure: A stored value was damaged, and has to be restored from a backup: ValueError"
+    assert f"row of task {ids.abbreviated(task_id)}" in caplog.text
     assert opened(file, everything) == [task_id]
 
 

@@ -6,7 +6,6 @@ What a task has become meanwhile decides, not what it was when it was looked at.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Awaitable, Iterable
 from typing import Final
@@ -23,8 +22,6 @@ from .plain import Plain
 
 __all__ = ["cancel_all", "cancel_named", "count", "hurry", "order_anew", "purge"]
 
-logger = logging.getLogger(__name__)
-
 _BATCH: Final = 200
 """Tasks that are deleted at once, as the janitor does."""
 _WHY_NOT: Final = {
@@ -33,8 +30,6 @@ _WHY_NOT: Final = {
     Hastened.WAITING: "it waits for an answer or for work elsewhere",
     Hastened.OVER: "it is over; --anew orders another one",
 }
-_LONGEST: Final = 2**53
-"""Milliseconds that no ttl has (`policy`). Added to an instant such a number is one that no store takes."""
 _AGAIN: Final = "perdure:anew:"
 """How the idempotency keys of tasks begin that were ordered anew."""
 
@@ -137,16 +132,8 @@ def order_anew(store: str, text: str, *, max_attempts: int, timeout_ms: int | No
 
 
 def _anew(found: Inspection, max_attempts: int, timeout_ms: int | None) -> NewTask:
-    """The same once more. What is over does not change, so its id is a key that all who ask know.
-
-    Raises:
-        Unreadable: its spans were damaged; it is said in the log.
-    """
+    """The same once more. What is over does not change, so its id is a key that all who ask know."""
     task = found.task
-    if any(span is not None and span > _LONGEST for span in (task.ttl_ms, task.keep_ms)):
-        damaged = Unreadable(None, "was damaged, and has to be restored from a backup")
-        logger.critical("task %s: %s", ids.abbreviated(task.id), damaged.of("its ttl"))
-        raise damaged
     again = f"{_AGAIN}{task.id}"
     return NewTask(
         ids.mint(secrets.token_bytes),
