@@ -28,9 +28,10 @@ demo: $(VENV)/.runtime ## a task that outlives a kill -9, in under a minute
 # Tracing doubles what a test takes, and most of that is the SDK's code. So only those are traced that come by every
 # branch: the rooms' own, and what migrates the databases of before.
 TRACED := tests/domain tests/store tests/engine tests/ops/test_migrate.py
-PYTEST := $(BIN)/pytest -n 3 --dist worksteal
+# Four on two cores: what waits for another program leaves room for who does not.
+PYTEST := $(BIN)/pytest -n 4 --dist worksteal
 
-test: $(VENV)/.dev ## the whole suite on three processes, demanding every branch of domain, store and engine
+test: $(VENV)/.dev ## the whole suite on four processes, demanding every branch of domain, store and engine
 	@.ci/services
 	@mkdir -p build/coverage
 	$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(TRACED) $(COVERAGE))
