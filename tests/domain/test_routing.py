@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from perdure.domain import routing
 from perdure.domain.errors import LimitExceeded
 from perdure.domain.model import Owner
-from perdure.domain.routing import MAX_BACKEND, MAX_BACKEND_TASK_ID, UNHEARD_MS, Route
+from perdure.domain.routing import LATE_MS, MAX_BACKEND, MAX_BACKEND_TASK_ID, UNHEARD_MS, Route
 
 ADA = Owner("acme", "ada")
 NOW = 1_000_000
@@ -55,9 +55,21 @@ def test_the_same_snapshot_again_is_no_news(ttl_ms: int | None, told: list[tuple
     known = route(ttl_ms)
     for ttl, ended, later in told:
         after = routing.told(known, ttl, NOW + later, ended=ended)
-        assert routing.is_news(known, ttl, ended=ended) == (after != known)
-        assert not routing.is_news(after, ttl, ended=ended)
+        maybe_late = known.ended and not ended
+        assert routing.is_news(known, ttl, ended=ended) == (after != known or maybe_late)
+        assert maybe_late or not routing.is_news(after, ttl, ended=ended)
         known = after
+
+
+@pytest.mark.parametrize("ttl_ms", [None, 90_000, 2_000_000])
+def test_what_its_backend_calls_unfinished_long_after_it_was_over_never_was(ttl_ms: int | None) -> None:
+    over = routing.told(route(), 60_000, NOW + 5, ended=True)
+    assert routing.told(over, ttl_ms, NOW + 4 + LATE_MS, ended=False) == over
+    again = routing.told(over, ttl_ms, NOW + 5 + LATE_MS, ended=False)
+    assert (again.ended, again.ttl_ms) == (False, ttl_ms)
+    assert again.doubtful_at is not None
+    assert again.doubtful_at > NOW + 5 + LATE_MS
+    assert not routing.is_over(again, 1_000, NOW + 10 * UNHEARD_MS)
 
 
 def test_it_is_over_once_the_ttl_and_the_retention_have_passed_and_not_before() -> None:

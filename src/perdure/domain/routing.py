@@ -22,6 +22,7 @@ from .model import Owner
 from .policy import expires_at
 
 __all__ = [
+    "LATE_MS",
     "MAX_BACKEND",
     "MAX_BACKEND_TASK_ID",
     "UNHEARD_MS",
@@ -46,6 +47,9 @@ MAX_BACKEND_TASK_ID: Final = 500
 UNHEARD_MS: Final = 86_400_000
 """Milliseconds after which a route without a ttl is doubtful: a day. Its task may be there for years, and each day of
 each such task is a request to its backend."""
+
+LATE_MS: Final = 600_000
+"""Milliseconds after which no snapshot is on its way any more that was taken before: ten minutes."""
 
 _LONGEST: Final = 1000 * 366 * 86_400_000
 """Milliseconds: a thousand years. An instant that far ahead is still a date, and a number that every store can hold."""
@@ -72,7 +76,7 @@ class Route:
 
     @property
     def ended(self) -> bool:
-        """Whether the task is known to be over. It never becomes anything else again."""
+        """Whether the task is known to be over. It stays so, unless its backend says otherwise much later (`told`)."""
         return self.ended_at is not None
 
     @property
@@ -124,10 +128,14 @@ def told(route: Route, ttl_ms: int | None, now: int, *, ended: bool) -> Route:
 
     Snapshots may come late, and from several gateways at once. What is over stays so with the ttl that it ended with,
     which may be longer than the one before: a snapshot of a task that was not over yet is older, and says nothing new.
+    But none is as late as `LATE_MS`. A task that is not over by then never was: somebody else had answered for its
+    backend, such as a wrong server that did not know it.
     """
-    if route.ended and not ended:
-        return route
     expiry = expires_at(route.created_at, bounded(ttl_ms))
+    if route.ended_at is not None and not ended:
+        if now - route.ended_at < LATE_MS:
+            return route
+        return replace(route, expires_at=expiry, ended_at=None, doubtful_at=_doubtful_at(route, expiry, now))
     if ended:
         ended_at = now if route.ended_at is None else route.ended_at
         return replace(route, expires_at=expiry, ended_at=ended_at, doubtful_at=None)
@@ -149,8 +157,8 @@ def _doubtful_at(route: Route, expiry: int | None, now: int) -> int:
 
 
 def is_news(route: Route, ttl_ms: int | None, *, ended: bool) -> bool:
-    """Whether `told` would change anything: whoever holds a route need not ask a store for that."""
-    return told(route, ttl_ms, route.created_at, ended=ended) != route
+    """Whether `told` may change anything: if not, whoever holds a route need not ask a store for that."""
+    return (route.ended and not ended) or told(route, ttl_ms, route.created_at, ended=ended) != route
 
 
 def is_doubtful(route: Route, now: int) -> bool:

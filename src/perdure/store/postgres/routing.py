@@ -145,13 +145,14 @@ async def _write(access: Access, news: Sequence[Telling]) -> None:
     async with access.writing():
         rows = await access.connection.fetch(sql_routes.ROUTE_LOCK, access.clock, sorted({each.id for each in news}))
         now = max((row[0] for row in rows), default=0)
-        routes = route_rows.by_id(row[1:] for row in rows)
+        before = route_rows.by_id(row[1:] for row in rows)
+        routes = dict(before)
         for each in news:
             if (route := routes.get(each.id)) is not None:
                 routes[each.id] = routing.told(route, each.ttl_ms, now, ended=each.ended)
-        after = [*routes.values()]
+        after = [of for of in routes.values() if of != before[of.id]]
         times = [of.expires_at for of in after], [of.ended_at for of in after], [of.doubtful_at for of in after]
-        await access.connection.execute(sql_routes.ROUTE_UPDATE, [*routes], *times)
+        await access.connection.execute(sql_routes.ROUTE_UPDATE, [of.id for of in after], *times)
 
 
 async def take_doubtful(access: Access, limit: int, again_ms: int) -> Done:

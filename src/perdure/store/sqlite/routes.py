@@ -94,8 +94,9 @@ def _by_id(tx: Transaction, id: str) -> Route | None:
 def _update(tx: Transaction, id: str, ttl_ms: int | None, now: int, *, ended: bool) -> None:
     """Look again, since another gateway may have been told more meanwhile."""
     if (route := _by_id(tx, id)) is not None:
-        route = routing.told(route, ttl_ms, now, ended=ended)
-        tx.run(sql_routes.ROUTE_UPDATE, route.expires_at, route.ended_at, route.doubtful_at, id)
+        after = routing.told(route, ttl_ms, now, ended=ended)
+        if after != route:
+            tx.run(sql_routes.ROUTE_UPDATE, after.expires_at, after.ended_at, after.doubtful_at, id)
 
 
 def _take_doubtful(tx: Transaction, limit: int, again_ms: int, now: int) -> dict[str, Route]:

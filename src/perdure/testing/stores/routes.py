@@ -8,7 +8,7 @@ import pytest
 from perdure.domain.errors import LimitExceeded, NotStorable, RouteTaken, TaskNotFound
 from perdure.domain.limits import MAX_PRINCIPAL, MAX_TENANT
 from perdure.domain.model import Owner
-from perdure.domain.routing import MAX_BACKEND, MAX_BACKEND_TASK_ID, Route
+from perdure.domain.routing import LATE_MS, MAX_BACKEND, MAX_BACKEND_TASK_ID, UNHEARD_MS, Route
 from perdure.store.routes import Routes
 from perdure.testing.clock import VirtualClock
 
@@ -229,6 +229,22 @@ async def test_a_snapshot_that_comes_late_does_not_take_back_that_a_task_is_over
     over = await routes.find(ADA, ONE)
     await routes.update(ONE, ttl_ms=TTL, ended=False)
     assert await routes.find(ADA, ONE) == over
+
+
+async def test_a_task_that_its_backend_knows_again_long_after_the_end_has_its_route_back(
+    routes: Routes, clock: VirtualClock
+) -> None:
+    """A gateway had asked a wrong server, which did not know it."""
+    await routes.lay(ADA, "reports", "r-1", TTL, ONE)
+    before = await routes.find(ADA, ONE)
+    await routes.update(ONE, ttl_ms=TTL, ended=True)
+    clock.advance(LATE_MS)
+    await routes.update(ONE, ttl_ms=TTL, ended=False)
+    again = await routes.find(ADA, ONE)
+    assert (again.ended, again.expires_at) == (False, before.expires_at)
+    clock.advance(2 * UNHEARD_MS)
+    assert await purged(routes) == 0
+    assert [*await routes.take_doubtful(10, 1_000)] == [ONE]
 
 
 async def test_what_a_result_is_kept_for_may_change_after_the_end(routes: Routes) -> None:
