@@ -80,6 +80,7 @@ class Gateway:
         subscribed_tasks: tasks of one stream.
         security: which hosts and origins are answered; None: any.
         tenant_claim: of the token, that holds the tenant.
+        request_body: bytes that a request may have.
         tracer: of spans; None: the process's own.
     """
 
