@@ -7,22 +7,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.gateway.raw_backend import Asked, event, liar, response, result, stream
+from tests.gateway import raw_backend
+from tests.gateway.raw_backend import CAPABILITIES, Asked, event, liar, response, result, stream
 from tests.gateway.support import Front, fronting
 from tests.wire.support import Stage
 
 __all__ = ["HANDLE", "Odd", "beside", "is_well"]
 
-CAPABILITIES: Any = {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
-HANDLE: Any = {
-    "resultType": "task",
-    "taskId": "theirs-0001",
-    "status": "working",
-    "createdAt": "2026-11-30T00:00:00.000Z",
-    "lastUpdatedAt": "2026-11-30T00:00:00.000Z",
-    "ttlMs": None,
-    "pollIntervalMs": 100,
-}
+HANDLE: Any = raw_backend.HANDLE | {"pollIntervalMs": 100}
 
 
 class Odd:

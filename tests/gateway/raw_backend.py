@@ -11,10 +11,21 @@ from typing import Any, Final
 
 from tests.support import PATIENCE
 
-__all__ = ["Asked", "Liar", "event", "liar", "response", "result", "stream"]
+__all__ = ["CAPABILITIES", "HANDLE", "Asked", "Liar", "event", "liar", "response", "result", "stream"]
 
 JSON_TYPE: Final = "application/json"
 SSE_TYPE: Final = "text/event-stream"
+CAPABILITIES: Any = {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+"""What a backend with task tools says that it can do."""
+HANDLE: Any = {
+    "resultType": "task",
+    "taskId": "theirs-0001",
+    "status": "working",
+    "createdAt": "2026-11-30T00:00:00.000Z",
+    "lastUpdatedAt": "2026-11-30T00:00:00.000Z",
+    "ttlMs": None,
+}
+"""What a call of one may become."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from perdure.domain.model import Owner
 from perdure.domain.routing import Route
 from perdure.store.memory import MemoryRoutes
 from perdure.wire.identity import ANONYMOUS
-from tests.gateway.raw_backend import Asked, Liar, event, liar, response, result, stream
+from tests.gateway.raw_backend import CAPABILITIES, HANDLE, Asked, Liar, event, liar, response, result, stream
 from tests.gateway.support import Front, configured, fronting
 from tests.support import eventually
 from tests.wire.envelopes import INPUT, envelope
@@ -21,15 +21,6 @@ from tests.wire.listening import listening
 from tests.wire.support import Stage, stage
 from tests.wire.tools import FORM, Tools
 
-CAPABILITIES: Any = {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
-HANDLE: Any = {
-    "resultType": "task",
-    "taskId": "theirs-0001",
-    "status": "working",
-    "createdAt": "2026-11-30T00:00:00.000Z",
-    "lastUpdatedAt": "2026-11-30T00:00:00.000Z",
-    "ttlMs": None,
-}
 CALL: Any = {"name": "bad_thing", "arguments": {}}
 
 
