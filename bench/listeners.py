@@ -238,8 +238,8 @@ def _behind(streams: Sequence[Stream], newest: Mapping[str, Any]) -> int:
 
 
 def _state(task: Mapping[str, Any]) -> Any:
-    """What is said of the task, without what a message says of itself."""
-    return {key: value for key, value in task.items() if key not in ("_meta", "resultType")}
+    """What is said of the task, without what a message says of itself, and when to ask again: that is the poller's."""
+    return {key: value for key, value in task.items() if key not in ("_meta", "resultType", "pollIntervalMs")}
 
 
 async def _until(holds: Callable[[], bool]) -> None:
