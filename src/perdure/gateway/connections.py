@@ -244,10 +244,8 @@ class _Connection(asyncio.Protocol):
     def renew(self) -> bool:
         """Be ready for another request; False: that can't be."""
         http = self._http
-        more = self._data or http.trailing_data[0]  # than the response
+        more = self._data or http.trailing_data[0]  # than the response: it would be the next one, to somebody else
         if more or self.gone or http.our_state is not h11.DONE or http.their_state is not h11.DONE:
-            return False
-        if http.trailing_data[0]:  # it came along with the response, and would be the next one, to somebody else
             return False
         http.start_next_cycle()
         self._rests = True

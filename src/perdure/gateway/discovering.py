@@ -1,4 +1,8 @@
-"""What the backends say of themselves in `server/discover`, each by itself and all of them as one server."""
+"""What the backends say of themselves in `server/discover`, each by itself and all of them as one server.
+
+How words are merged is `merging`'s, and for how long one is good its `shelf`'s; here is whose words are asked for, and
+what stands in for those that do not come.
+"""
 
 from __future__ import annotations
 
