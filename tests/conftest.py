@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ __all__ = [
 _FIRST = str(Path(__file__).with_name("started"))
 if _FIRST not in os.environ.get("PYTHONPATH", ""):
     os.environ["PYTHONPATH"] = f"{_FIRST}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+
+# What a shell starts in the background ignores Ctrl-C, and so does whatever is started from there: the programs that
+# tests send it to would not hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The machines that run this have two shared cores, so a deadline per example would report the neighbours. In CI the
 # examples are the same on each run: a submission is judged by its own change, and the search for new counterexamples
