@@ -41,6 +41,7 @@ __all__ = [
     "is_too_large",
     "judge",
     "may_have_arrived",
+    "retry_after",
 ]
 
 UNREACHABLE: Final = "dev.perdure/unreachable"
@@ -120,7 +121,7 @@ def judge(error: Exception, task_id: str) -> Fault:
     if is_too_large(error):
         return Fault(AnswerTooLarge(task_id, error.message))
     if error.code in _PASSING or (error.code == INTERNAL_ERROR and error.message == _BARE_STATUS):
-        return Fault(after=_hint(error.data))
+        return Fault(after=retry_after(error))
     if error.code == INVALID_PARAMS:
         return Fault(TaskExpired(task_id) if error.message == _EXPIRED else TaskLost(task_id))
     return Fault(RequestRefused(task_id, error.error), is_odd=_may_pass(error))
@@ -157,7 +158,7 @@ def has_no_room(error: Exception) -> bool:
     """Whether a server has no room just now: it says when to come again, or that it has not begun."""
     if not isinstance(error, MCPError) or error.code != CONNECTION_CLOSED:
         return False
-    return _says(error, NOT_BEGUN) or (_hint(error.data) > 0 and not _says(error, UNREACHABLE))
+    return _says(error, NOT_BEGUN) or (retry_after(error) > 0 and not _says(error, UNREACHABLE))
 
 
 def _says(error: MCPError, mark: str) -> bool:
@@ -178,7 +179,9 @@ def is_over(error: Exception) -> bool:
     )
 
 
-def _hint(data: object) -> float:
+def retry_after(error: MCPError) -> float:
+    """Seconds after which the server wants to be asked again; 0 where it does not say."""
+    data: object = error.data
     if not isinstance(data, dict):
         return 0.0
     wanted = cast("dict[str, object]", data).get("retryAfterMs")

@@ -316,6 +316,15 @@ def test_a_refusal_of_the_server_exits_with_1(shell: Shell) -> None:
     assert shell.document("ls") == []
 
 
+def test_a_refusal_that_passes_exits_with_7_and_says_when_to_come_back(shell: Shell) -> None:
+    shell.spy.refuse["tools/call"] = always(-32000, "Too many tasks wait", {"retryAfterMs": 1500})
+    _, errors = shell("call", shell.url, "hello", "name=Ada", code=7)
+    assert errors == "perdure: The server has no room just now: Too many tasks wait; try again in 2 s\n"
+    found = shell.document("call", shell.url, "hello", "name=Ada", code=7)
+    assert (found["status"], found["error"]["data"]) == ("refused", {"retryAfterMs": 1500})
+    assert shell.document("ls") == []
+
+
 def test_a_server_without_tasks_answers_at_once_past_any_proxy(tmp_path: Path) -> None:
     mcp = MCPServer("plain")
 

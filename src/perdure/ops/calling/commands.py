@@ -38,7 +38,9 @@ Exit codes:
   3  the task was cancelled
   4  the task goes on: detached, timed out, or waiting for an answer
   5  the server can't be reached or has lost the task, or nobody knows
-     whether the call happened"""
+     whether the call happened
+  7  the server has no room just now: nothing was called, and the same
+     command may succeed later"""
 
 
 class _WithServer(click.Command):

@@ -244,7 +244,7 @@ def _unprinted(settings: Settings, outcomes: Sequence[Outcome], screen: Screen) 
         screen.say(f"perdure: The result could not be printed; {again}", "bad")
 
 
-_ERRORS: Final = frozenset({Code.FAILED, Code.UNKNOWN})
+_ERRORS: Final = frozenset({Code.FAILED, Code.UNKNOWN, Code.LATER})
 
 
 def _screen(*, no_color: bool) -> Screen:

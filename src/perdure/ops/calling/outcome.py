@@ -6,6 +6,7 @@ The codes are a promise to scripts. What the client raises becomes one of them h
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -36,6 +37,7 @@ from perdure.client import (
     TaskTimedOut,
     Unsure,
 )
+from perdure.client.faults import has_no_room, retry_after
 from perdure.ops import text
 
 from . import answering
@@ -68,6 +70,8 @@ class Code(enum.IntEnum):
     """The task goes on: detached, timed out, or waiting for an answer."""
     UNKNOWN = 5
     """The server can't be reached, or no longer knows the task, or nobody knows whether the call happened."""
+    LATER = 7
+    """The server has no room just now. Nothing was called, and the same command may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,11 @@ def of_error(error: BaseException, *, id: str | None, tool: str, hints: Hints) -
             return Outcome(Code.FAILED, "refused", said.message, tool=tool)
         case KeyReused():
             return Outcome(Code.FAILED, "refused", str(error), is_task=False, tool=tool)
+        case MCPError(error=said) if has_no_room(error):
+            after = retry_after(error)
+            again = f"; try again in {math.ceil(after)} s" if after else ""
+            words = f"The server has no room just now: {said.message}{again}"
+            return Outcome(Code.LATER, "refused", words, id=id, tool=tool, error=_plain(said))
         case MCPError(error=said):
             words = f"The server refused: {said.message} ({said.code})"
             return Outcome(Code.FAILED, "refused", words, id=id, tool=tool, error=_plain(said))
