@@ -446,6 +446,24 @@ async def test_where_one_connection_hangs_the_others_are_not_trusted(
     assert other.is_closed()
 
 
+async def test_what_still_comes_from_a_server_that_may_not_be_written_to_is_no_sign_that_the_database_is_back(
+    lanes: Lanes, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The primary became a standby while a batch was on its way: that one may yet be served, and no other."""
+
+    async def is_read_only(connection: Connection, texts: Sequence[str]) -> list[Done]:
+        raise asyncpg.ReadOnlySQLTransactionError("cannot execute DELETE in a read-only transaction")
+
+    gate, _, tasks = await held(lanes, server)
+    with pytest.raises(StoreUnavailable):
+        await lanes.do(Kind(is_read_only), "refused")
+    gate.opened.set()
+    assert await asyncio.gather(*tasks) == ["gate"]
+    assert "can be used again" not in caplog.text
+    assert await lanes.do(Kind(server.write), "next") == "next"
+    assert caplog.text.count("can't be used") == caplog.text.count("can be used again") == 1
+
+
 async def test_a_connection_that_was_asked_for_in_vain_is_no_news_once_somebody_was_served(
     lanes: Lanes, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -75,6 +75,7 @@ class Lanes:
         self._spare: Connection | None = None
         self._connections: set[Connection] = set()
         self._doubtful: set[Connection] = set()
+        self._outdated: set[Connection] = set()
         self._outage = Outage("The task store's database")
         self._shortage = Outage("One connection more to the task store's database")
         self._refuse_until = 0.0
@@ -161,12 +162,14 @@ class Lanes:
             self._failed(error, batch, connection, began)
             if isinstance(error, TimeoutError) or faults.moved(error):
                 self._doubtful |= self._connections
+            if faults.moved(error):
+                self._outdated |= self._connections
             if connection is not None:
                 batch.kind.failed(len(batch.jobs))
                 self._drop(connection)
                 connection = None
         else:
-            self._deliver(batch, done)
+            self._deliver(batch, done, connection)
         return connection
 
     async def _connected(self) -> Connection:
@@ -214,12 +217,14 @@ class Lanes:
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
         self._doubtful.discard(connection)
+        self._outdated.discard(connection)
 
     # -- telling the callers -------------------------------------------------------------------------------------------
 
-    def _deliver(self, batch: Batch[Any], done: Sequence[Done]) -> None:
-        self._outage.ends()
-        self._served = asyncio.get_running_loop().time()
+    def _deliver(self, batch: Batch[Any], done: Sequence[Done], on: Connection) -> None:
+        if on not in self._outdated:  # else it was on its way already, and the next one would not be served
+            self._outage.ends()
+            self._served = asyncio.get_running_loop().time()
         self._announce([change for each in done for change in each.changes])
         self._jobs.deliver(batch, done)
 
