@@ -309,6 +309,11 @@ def test_an_answer_that_was_sent_before_is_not_said_to_be_this_one(shell: Shell)
     assert sent[0] == sent[1]
 
 
+def test_an_id_is_printed_on_one_line_whatever_the_server_takes_for_one(shell: Shell) -> None:
+    shell.spy.change["tools/call"] = lambda answer: {**answer, "taskId": f"tsk_{EVIL}\nsecond"}
+    assert shell.call("gated", "--detach")[0] == "tsk_a [2J ]0;owned b 31m second\n"
+
+
 def test_a_refusal_of_the_server_exits_with_1(shell: Shell) -> None:
     shell.spy.refuse["tools/call"] = always(-32603, EVIL)
     found = shell.document("call", shell.url, "hello", "name=Ada", code=1)

@@ -32,6 +32,15 @@ def test_a_server_that_is_not_there_keeps_nobody_from_watching_the_others(shell:
     assert [(each["task"], each["status"]) for each in found] == [(away, "unavailable"), (task, "completed")]
 
 
+def test_a_server_of_another_programs_making_keeps_nobody_from_watching_the_others(shell: Shell) -> None:
+    """A program's own journal: `Tasks(server="prod")`, or a server within the program."""
+    task = shell.detached("hello", "name=Ada")
+    with shell.journal() as journal:
+        journal.adopt("prod", "tool", "tsk_within")
+    found = shell.document("watch", "tsk_within", task, code=5)
+    assert [(each["task"], each["status"]) for each in found] == [("tsk_within", "unavailable"), (task, "completed")]
+
+
 def test_of_several_each_line_says_whose_it_is(shell: Shell, away: str) -> None:
     tasks = [shell.detached("hello", f"name={name}") for name in ("Ada", "Bob")]
     with shell.journal() as journal:

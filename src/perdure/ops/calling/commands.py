@@ -190,7 +190,7 @@ def call(
     async def work(at: Desk) -> Sequence[Outcome]:
         outcomes = await calls.call(at, request)
         if detach and not settings.as_json and outcomes[0].result is None and not outcomes[0].code:
-            click.echo(outcomes[0].id)
+            click.echo(text.line(outcomes[0].id or ""))
         return outcomes
 
     desk.run(settings, work)

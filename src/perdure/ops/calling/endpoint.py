@@ -42,6 +42,7 @@ __all__ = [
     "ServerLog",
     "StdioEndpoint",
     "connected",
+    "named",
     "nearest_url",
     "parse_name",
     "parse_url",
@@ -238,12 +239,18 @@ def parse_name(name: str) -> Endpoint:
     return StdioEndpoint(tuple(command), folder)
 
 
+def named(name: str) -> Endpoint | None:
+    """The server that the journal calls so; None where that is of another program's making."""
+    try:
+        return parse_name(name)
+    except Unfit:
+        return None
+
+
 def shown(name: str) -> str:
     """The server that the journal calls so, for people."""
-    try:
-        return parse_name(name).shown
-    except Unfit:
-        return without_secrets(name)
+    place = named(name)
+    return without_secrets(name) if place is None else place.shown
 
 
 def _shown(url: str) -> str:

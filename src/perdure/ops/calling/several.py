@@ -25,7 +25,7 @@ async def watch(desk: Desk, wanted: Sequence[str], options: WaitOptions) -> list
     """Look on while tasks go on. Their questions are shown, and not asked."""
     deadline = deadline_of(options)
     records = records_sought(desk, wanted)
-    check_tokens(desk, [endpoint.parse_name(each.server) for each in records])
+    check_tokens(desk, [place for each in records if (place := endpoint.named(each.server)) is not None])
     look = _Look(desk, deadline, named=len(records) > 1)
     with desk.stop.guard():
         await look.at(records)
