@@ -37,14 +37,15 @@ def test_whatever_a_backend_says_an_instant_is_one_that_every_store_can_hold(
 
 
 @given(ttls, snapshots)
-def test_what_is_over_stays_so_since_the_same_instant(
+def test_what_is_over_stays_so_since_the_same_instant_unless_its_ttl_is_lifted(
     ttl_ms: int | None, told: list[tuple[int | None, bool, int]]
 ) -> None:
     known = route(ttl_ms)
     for ttl, ended, later in told:
         before, known = known, routing.told(known, ttl, NOW + later, ended=ended)
-        assert known.ended == (before.ended or ended)
-        if before.ended:
+        there_for_good = ended and ttl is None
+        assert known.ended == (not there_for_good and (before.ended or ended))
+        if before.ended and known.ended:
             assert known.ended_at == before.ended_at
         if before.ended and not ended:
             assert known == before
@@ -141,11 +142,33 @@ def test_the_ttl_is_what_was_said_last() -> None:
     assert [route(each).ttl_ms for each in (None, 0, 60_000)] == [None, 0, 60_000]
 
 
-def test_without_a_ttl_it_is_over_once_the_retention_has_passed_since_the_end() -> None:
-    assert not routing.is_over(route(None), 0, NOW + 10**12)
-    ended = routing.told(route(None), None, NOW + 5, ended=True)
-    assert not routing.is_over(ended, 1_000, NOW + 1_004)
-    assert routing.is_over(ended, 1_000, NOW + 1_005)
+def test_without_a_ttl_it_is_no_more_over_for_having_ended_and_is_doubtful_once_a_day() -> None:
+    known = route(None)
+    assert routing.told(known, None, NOW + 5, ended=True) == known
+    assert not routing.is_news(known, None, ended=True)
+    assert not routing.is_over(known, 0, NOW + 10**12)
+    assert routing.is_doubtful(known, NOW + UNHEARD_MS)
+
+
+@pytest.mark.parametrize(("ttl_ms", "until"), [(None, NOW + 5), (1_000, NOW + 1_000), (2, NOW + 5), (0, NOW + 5)])
+def test_one_whose_task_is_gone_is_over_once_the_ttl_if_it_had_one_and_the_retention_have_passed(
+    ttl_ms: int | None, until: int
+) -> None:
+    known = route(ttl_ms)
+    assert routing.is_news(known, known.gone_ttl_ms, ended=True)
+    gone = routing.told(known, known.gone_ttl_ms, NOW + 5, ended=True)
+    assert not routing.is_over(gone, 1_000, until + 999)
+    assert routing.is_over(gone, 1_000, until + 1_000)
+    assert not routing.is_doubtful(gone, NOW + 10**12)
+    assert not routing.is_news(gone, gone.gone_ttl_ms, ended=True)
+
+
+def test_a_task_that_ended_and_is_there_for_good_has_its_route_back_at_once() -> None:
+    """It was said to be gone, or to have a ttl. A route too many costs a request a day, and one too few a result."""
+    for over in (routing.told(route(None), 0, NOW + 5, ended=True), routing.told(route(), 1_000, NOW + 5, ended=True)):
+        assert routing.is_news(over, None, ended=True)
+        again = routing.told(over, None, NOW + 6, ended=True)
+        assert (again.ended, again.ttl_ms, again.doubtful_at) == (False, None, NOW + 6 + UNHEARD_MS)
 
 
 def test_names_may_be_as_long_as_every_store_can_keep() -> None:

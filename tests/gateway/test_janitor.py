@@ -104,18 +104,41 @@ async def test_a_task_whose_ttl_was_extended_at_its_end_is_found_though_nobody_p
 
 
 async def test_what_is_found_to_be_over_is_deleted_after_the_retention(routes: Routes, clock: VirtualClock) -> None:
-    for each, ttl_ms in ((ONE, TTL), (TWO, None)):
-        await routes.lay(ADA, "reports", each, ttl_ms, each)
-    backends = Backends(**{ONE: OVER, TWO: Heard(None, ended=True)})
+    await routes.lay(ADA, "reports", ONE, TTL, ONE)
+    backends = Backends(**{ONE: OVER})
     keeper = janitor(routes, backends, clock)
     clock.advance(UNHEARD_MS)
     await sweep(keeper)
-    assert sorted(backends.asked) == [ONE, TWO]
-    assert await routes.count() == 2
+    assert backends.asked == [ONE]
+    assert await routes.count() == 1
     clock.advance(RETENTION)
     await sweep(keeper)
     assert await routes.count() == 0
-    assert len(backends.asked) == 2
+    assert len(backends.asked) == 1
+
+
+async def test_what_is_over_and_has_no_ttl_is_found_for_as_long_as_its_backend_has_it(
+    routes: Routes, clock: VirtualClock
+) -> None:
+    laid = await routes.lay(ADA, "reports", ONE, None, ONE)
+    await routes.update(ONE, ttl_ms=None, ended=True)
+    backends = Backends(**{ONE: Heard(None, ended=True)})
+    keeper = janitor(routes, backends, clock)
+    for _ in range(3):
+        clock.advance(UNHEARD_MS - 1)
+        await sweep(keeper)
+        assert backends.take() == []
+        clock.advance(1)
+        await sweep(keeper)
+        assert backends.take() == [ONE]
+        assert (await routes.find(ADA, ONE)).backend_task_id == laid.backend_task_id
+    del backends.tasks[ONE]
+    clock.advance(UNHEARD_MS)
+    await sweep(keeper)
+    assert (await routes.find(ADA, ONE)).ended
+    clock.advance(RETENTION)
+    await sweep(keeper)
+    assert await routes.count() == 0
 
 
 async def test_what_the_backend_does_not_know_any_more_goes_too(routes: Routes, clock: VirtualClock) -> None:
@@ -125,7 +148,7 @@ async def test_what_the_backend_does_not_know_any_more_goes_too(routes: Routes, 
     clock.advance(UNHEARD_MS)
     await sweep(keeper)
     found = await routes.find_many(ADA, [ONE, TWO])
-    assert [(found[each].expires_at, found[each].ended) for each in (ONE, TWO)] == [(NOW + TTL, True), (None, True)]
+    assert [(found[each].over_at, found[each].ended) for each in (ONE, TWO)] == [(NOW + UNHEARD_MS, True)] * 2
     clock.advance(RETENTION)
     await sweep(keeper)
     assert await routes.count() == 0

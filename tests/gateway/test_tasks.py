@@ -119,7 +119,7 @@ async def test_a_task_of_a_backend_that_is_no_longer_configured_is_kept_and_can_
 
 
 async def test_that_a_task_is_over_is_noted_on_its_route(pair: Pair) -> None:
-    task_id = await pair.client.start("one_hello", {"name": "Ada"})
+    task_id = await pair.client.start("one_must")
     assert not (await pair.front.routes.find(ANONYMOUS, task_id)).ended
     await pair.client.until(task_id)
     assert (await pair.front.routes.find(ANONYMOUS, task_id)).ended

@@ -6,7 +6,8 @@ gateway was told of a task (`told`) moves that instant and nothing more.
 
 What was told once may be out of date: a server may lengthen a ttl when a task ends, and a client may never ask how it
 ended. So no route is over by the clock alone. Once its ttl has run out, or, without one, once a day has passed, a route
-is doubtful, and stays until its task is known to be over.
+is doubtful, and stays until its task is known to be over. A task that ended and has no ttl is there for good, for all
+that its backend says; so is its route, which is over only when the backend has no such task any more.
 
 Backends are other people's programs. Their ids become part of a key in the database and their ttls a date, so both are
 bounded here, whatever a backend says.
@@ -45,8 +46,8 @@ MAX_BACKEND_TASK_ID: Final = 500
 """Characters in a task id that a backend has minted. Perdure's own have 36 to 45."""
 
 UNHEARD_MS: Final = 86_400_000
-"""Milliseconds after which a route without a ttl is doubtful: a day. Its task may be there for years, and each day of
-each such task is a request to its backend."""
+"""Milliseconds after which a route without a ttl is doubtful: a day. Its task may be there for years, at work or over,
+and each day of each such task is a request to its backend."""
 
 LATE_MS: Final = 600_000
 """Milliseconds after which no snapshot is on its way any more that was taken before: ten minutes."""
@@ -61,8 +62,8 @@ class Route:
 
     Times are milliseconds since the epoch, by the clock of the store. `created_at`: when the route was laid, which is a
     little later than when its task was made; so a route outlives its task by as much. `expires_at`: when the task's ttl
-    runs out, None where it is unlimited. `ended_at`: when a gateway first heard that the task is over. `doubtful_at`:
-    from when on its backend has to be asked whether it is, None once that is known.
+    runs out, None where it is unlimited. `ended_at`: when a gateway first heard that the task is over, and will not be
+    there for good. `doubtful_at`: from when on its backend has to be asked whether it is, None once that is known.
     """
 
     id: str
@@ -83,6 +84,11 @@ class Route:
     def ttl_ms(self) -> int | None:
         """The ttl that the task was last said to have, None where it is unlimited."""
         return None if self.expires_at is None else self.expires_at - self.created_at
+
+    @property
+    def gone_ttl_ms(self) -> int:
+        """The ttl to note, as ended, once the backend has no such task any more: one without a ttl had none left."""
+        return self.ttl_ms or 0
 
     @property
     def over_at(self) -> int | None:
@@ -130,18 +136,19 @@ def told(route: Route, ttl_ms: int | None, now: int, *, ended: bool) -> Route:
     which may be longer than the one before: a snapshot of a task that was not over yet is older, and says nothing new.
     But none is as late as `LATE_MS`. A task that is not over by then never was: somebody else had answered for its
     backend, such as a wrong server that did not know it.
+
+    Over and without a ttl is there for good. That is believed at once, whatever was said before: at worst, its backend
+    is asked about a task that is gone, once more.
     """
     expiry = expires_at(route.created_at, bounded(ttl_ms))
-    if route.ended_at is not None and not ended:
-        if now - route.ended_at < LATE_MS:
-            return route
-        return replace(route, expires_at=expiry, ended_at=None, doubtful_at=_doubtful_at(route, expiry, now))
-    if ended:
+    if ended and expiry is not None:
         ended_at = now if route.ended_at is None else route.ended_at
         return replace(route, expires_at=expiry, ended_at=ended_at, doubtful_at=None)
-    if expiry == route.expires_at:
+    if route.ended_at is None and expiry == route.expires_at:
         return route
-    return replace(route, expires_at=expiry, doubtful_at=_doubtful_at(route, expiry, now))
+    if route.ended_at is not None and not ended and now - route.ended_at < LATE_MS:
+        return route
+    return replace(route, expires_at=expiry, ended_at=None, doubtful_at=_doubtful_at(route, expiry, now))
 
 
 def _doubtful_at(route: Route, expiry: int | None, now: int) -> int:

@@ -4,9 +4,10 @@ A gateway hears how a task stands when its owner polls, and an owner need not. A
 backend may have lengthened it when the task ended, for the result to be read, and told nobody. So a route is deleted
 only after somebody has asked its backend, under its owner, as the owner would have.
 
-Only two answers end a route: that the task is over, and that there is no such task. To be away, to be too busy, or to
-answer with something else leaves everything as it is until the next time. So no task is lost to an outage, and what
-belongs to a backend that never comes back is kept, unless an operator says for how long at most (`give_up_ms`).
+Only two answers end a route: that the task is over and has a ttl, and that there is no such task. Without a ttl it is
+there for good, and asked about once a day. To be away, to be too busy, or to answer with something else leaves
+everything as it is until the next time. So no task is lost to an outage, and what belongs to a backend that never comes
+back is kept, unless an operator says for how long at most (`give_up_ms`).
 
 How a backend is reached is not known here: `ask` does that, within a time of its own.
 """
@@ -89,7 +90,7 @@ def settled(route: Route, answer: Standing, give_up_ms: int | None, now: int) ->
         return answer
     past = 0 if route.expires_at is None else now - route.expires_at
     if answer is Nothing.GONE or (give_up_ms is not None and past > give_up_ms):
-        return Heard(route.ttl_ms, ended=True)
+        return Heard(route.gone_ttl_ms, ended=True)
     return None
 
 

@@ -102,7 +102,7 @@ class Routing:
 
     async def end(self, route: Route) -> None:
         """The backend has no such task any more. As `note`, in all else."""
-        await self._note(route, route.ttl_ms, ended=True)
+        await self._note(route, route.gone_ttl_ms, ended=True)
 
     async def _note(self, route: Route, ttl_ms: int | None, *, ended: bool) -> None:
         if is_news(route, ttl_ms, ended=ended):

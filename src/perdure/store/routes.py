@@ -85,6 +85,9 @@ class Routes(Protocol):
     async def update(self, id: str, *, ttl_ms: int | None, ended: bool) -> None:
         """Note what a snapshot of the task told: the ttl it has now, and whether it is over (`routing.told`).
 
+        One that is over and has no ttl is there for good, and its route stays doubtful. That there is no such task any
+        more is noted as an end too, with `Route.gone_ttl_ms`.
+
         Nothing is written where that is no news, and nothing happens if there is no such route any more. Whoever holds
         the route can tell without asking (`routing.is_news`). Takes no owner: the snapshot was asked for by one.
         """
@@ -94,7 +97,8 @@ class Routes(Protocol):
         """Up to `limit` routes, by their ids, of which somebody has to ask their backends whether the tasks are there.
 
         That is so once the ttl has run out, and a day after the laying where it is unlimited (`routing.UNHEARD_MS`), as
-        long as the task was not found to be over; the longest doubtful are taken first. `update` notes the answer.
+        long as the task was not found to be over, or, where it is unlimited, gone; the longest doubtful are taken
+        first. `update` notes the answer.
 
         Whoever takes a route asks: for `again_ms` milliseconds from now on, and for a day at least where the ttl is
         unlimited, nobody else gets it. So any number of gateways may call this at once, and one that dies, or can't
@@ -105,8 +109,9 @@ class Routes(Protocol):
     async def purge(self, limit: int, retention_ms: int) -> int:
         """Delete up to `limit` routes whose time passed at least `retention_ms` ago, the oldest first; how many.
 
-        That time is when the ttl had run out and the task was found to be over, both; so a route of which nobody has
-        asked how its task ended stays, whatever the clock says. Any number of gateways may call this at once.
+        That time is when the ttl had run out and the task was found to be over, both; without a ttl, when it was found
+        to be gone. So a route of which nobody has asked how its task ended stays, whatever the clock says. Any number
+        of gateways may call this at once.
         """
         ...
 

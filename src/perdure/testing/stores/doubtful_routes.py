@@ -30,7 +30,7 @@ async def test_a_route_is_never_purged_before_its_task_is_known_to_be_over(
     assert await routes.find(ADA, ONE) == laid
     assert await taken(routes) == {ONE}
     assert await routes.purge(10, 0) == 0
-    await routes.update(ONE, ttl_ms=ttl_ms, ended=True)
+    await routes.update(ONE, ttl_ms=laid.gone_ttl_ms, ended=True)
     assert await routes.purge(10, 0) == 1
 
 
@@ -71,8 +71,8 @@ async def test_one_without_a_ttl_is_put_off_for_longer_than_a_day_where_that_is_
 
 async def test_what_is_over_is_not_doubtful(routes: Routes, clock: VirtualClock) -> None:
     for each, ttl_ms in ((ONE, TTL), (TWO, None)):
-        await routes.lay(ADA, "reports", each, ttl_ms, each)
-        await routes.update(each, ttl_ms=ttl_ms, ended=True)
+        laid = await routes.lay(ADA, "reports", each, ttl_ms, each)
+        await routes.update(each, ttl_ms=laid.gone_ttl_ms, ended=True)
         assert (await routes.find(ADA, each)).doubtful_at is None
     clock.advance(10 * UNHEARD_MS)
     assert await taken(routes) == set()

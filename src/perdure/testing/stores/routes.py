@@ -214,13 +214,33 @@ async def test_a_ttl_that_changed_counts_from_when_the_route_was_laid(routes: Ro
 
 
 async def test_what_is_over_is_so_since_it_was_first_heard(routes: Routes, clock: VirtualClock) -> None:
-    await routes.lay(ADA, "reports", "r-1", None, ONE)
+    await routes.lay(ADA, "reports", "r-1", TTL, ONE)
     clock.advance(1_000)
     for _ in range(2):
-        await routes.update(ONE, ttl_ms=None, ended=True)
+        await routes.update(ONE, ttl_ms=TTL, ended=True)
         clock.advance(1_000)
     route = await routes.find(ADA, ONE)
     assert (route.ended, route.ended_at) == (True, NOW + 1_000)
+
+
+async def test_a_task_that_ended_and_has_no_ttl_is_there_for_good(routes: Routes, clock: VirtualClock) -> None:
+    laid = await routes.lay(ADA, "reports", "r-1", None, ONE)
+    clock.advance(1_000)
+    await routes.update(ONE, ttl_ms=None, ended=True)
+    assert await routes.find(ADA, ONE) == laid
+
+
+async def test_one_whose_ttl_is_lifted_at_its_end_or_later_is_too(routes: Routes, clock: VirtualClock) -> None:
+    for each, before in ((ONE, False), (TWO, True)):
+        await routes.lay(ADA, "reports", each, TTL, each)
+        await routes.update(each, ttl_ms=TTL, ended=before)
+    clock.advance(1_000)
+    for each in (ONE, TWO):
+        await routes.update(each, ttl_ms=None, ended=True)
+        route = await routes.find(ADA, each)
+        assert (route.ended, route.expires_at, route.doubtful_at) == (False, None, NOW + 1_000 + UNHEARD_MS)
+    clock.advance(9 * UNHEARD_MS)
+    assert await purged(routes) == 0
 
 
 async def test_a_snapshot_that_comes_late_does_not_take_back_that_a_task_is_over(routes: Routes) -> None:
@@ -286,15 +306,27 @@ async def test_a_route_with_a_ttl_goes_once_that_and_the_retention_have_passed(
     assert await routes.count() == await purged(routes) == 0
 
 
-async def test_one_without_goes_once_the_retention_has_passed_since_the_end(
+async def test_one_without_stays_for_as_long_as_its_task_is_there(routes: Routes, clock: VirtualClock) -> None:
+    laid = await routes.lay(ADA, "reports", "r-1", None, ONE)
+    await routes.update(ONE, ttl_ms=None, ended=True)
+    for _ in range(3):
+        clock.advance(UNHEARD_MS)
+        assert [*await routes.take_doubtful(10, 1_000)] == [ONE]
+        await routes.update(ONE, ttl_ms=None, ended=True)
+        assert await purged(routes) == 0
+    assert (await routes.find(ADA, ONE)).expires_at is laid.expires_at is None
+
+
+async def test_and_goes_once_the_retention_has_passed_since_it_was_found_to_be_gone(
     routes: Routes, clock: VirtualClock
 ) -> None:
-    await routes.lay(ADA, "reports", "r-1", None, ONE)
-    clock.advance(100 * TTL)
-    assert await purged(routes) == 0
+    laid = await routes.lay(ADA, "reports", "r-1", None, ONE)
     await routes.update(ONE, ttl_ms=None, ended=True)
+    clock.advance(100 * TTL)
+    await routes.update(ONE, ttl_ms=laid.gone_ttl_ms, ended=True)
     clock.advance(RETENTION - 1)
     assert await purged(routes) == 0
+    assert (await routes.find(ADA, ONE)).ended
     clock.advance(1)
     assert await purged(routes) == 1
 
