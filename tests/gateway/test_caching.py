@@ -1,9 +1,11 @@
 """Lists are kept for as long as their backends say, and for whom."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+
+import anyio
 
 from perdure.domain.model import Owner
 from perdure.gateway.backends import Asker
@@ -11,6 +13,7 @@ from perdure.gateway.config import parse
 from perdure.gateway.shelf import KINDS, TOOLS
 from tests.gateway.raw_backend import Asked, liar, response, result
 from tests.gateway.support import Front, fronting
+from tests.support import PATIENCE
 from tests.wire.envelopes import envelope
 
 ADA, EVE = Asker(Owner("", "ada")), Asker(Owner("", "eve"))
@@ -25,6 +28,7 @@ class Listing:
         self.fresh_ms = 60_000
         self.asked = 0
         self.pages: list[Any] = []
+        self.before_it_answers: Callable[[], Awaitable[object]] | None = None
 
     async def answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
         message = asked.message
@@ -36,6 +40,8 @@ class Listing:
             self.asked += 1
             tool: Any = {"name": f"t{self.asked}", "inputSchema": {"type": "object"}}
             page: Any = self.pages.pop(0) if self.pages else {"tools": [tool]}
+            if self.before_it_answers is not None:
+                await self.before_it_answers()
             writer.write(response(result(asked, **{**self.hint, **page})))
         await writer.drain()
 
@@ -149,3 +155,30 @@ async def test_a_tool_that_was_added_since_the_last_list_is_found_where_names_st
             assert found is not None
             assert (found[0].name, found[1]) == ("b", "new")
             assert await front.gateway.catalog.tool("none at all", ADA) is None
+
+
+async def test_a_list_that_changed_while_it_was_asked_for_is_asked_for_anew() -> None:
+    """By whoever hears of the change: what is on its way is from before it. Clients are told to keep it no longer."""
+    backend = Listing(ttlMs=60_000, cacheScope="public")
+    asked, answering = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        asked.set()
+        await answering.wait()
+
+    async with backend.fronted() as front:
+        backend.before_it_answers = hold
+        front.gateway.catalog.forget("it", [TOOLS])  # what was listed at the start
+        before = backend.asked
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+            first = group.create_task(listed(front))
+            await asked.wait()
+            front.gateway.catalog.forget("it", [TOOLS])
+            later = group.create_task(listed(front, EVE))
+            await anyio.wait_all_tasks_blocked()
+            backend.before_it_answers = None
+            answering.set()
+        assert first.result()["ttlMs"] == 0
+        assert [tool["name"] for tool in later.result()["tools"]] == [f"it_t{before + 2}"]
+        assert backend.asked == before + 2
+        assert (await listed(front))["tools"] == later.result()["tools"]

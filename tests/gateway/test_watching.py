@@ -49,11 +49,49 @@ async def test_a_list_that_is_kept_is_asked_for_anew_once_its_backend_says_that_
             return [tool["name"] for tool in listed.result["tools"]]
 
         assert await names() == ["it_say"]
-        mcp.add_tool(lambda: "new", name="grown")
-        assert await names() == ["it_say"]
+        for grown in ("one", "two"):  # that the gateway begins to listen is enough for the first
+            mcp.add_tool(lambda: "new", name=grown)
 
-        async def is_seen() -> bool:  # what is said before the gateway listens is not heard
-            await front.client.call("it_say", {})
-            return await names() == ["it_say", "it_grown"]
+            async def is_seen(name: str = f"it_{grown}") -> bool:
+                await front.client.call("it_say", {})
+                return name in await names()
+
+            await eventually(is_seen, "the new tool was not seen")
+
+
+async def test_a_list_from_before_it_was_watched_is_asked_for_anew() -> None:
+    """It may have changed in between, and nobody would have said so."""
+    tools, watching = ["old"], asyncio.Event()
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        match asked.message["method"]:
+            case "server/discover":
+                capabilities: Any = {"tools": {"listChanged": True}}
+                writer.write(response(result(asked, ttlMs=60_000, cacheScope="public", capabilities=capabilities)))
+            case "tools/list":
+                listed: Any = [{"name": name, "inputSchema": {"type": "object"}} for name in tools]
+                writer.write(response(result(asked, ttlMs=60_000, cacheScope="public", tools=listed)))
+            case _:
+                await watching.wait()
+                params: Any = {"notifications": asked.message["params"]["notifications"]}
+                begun = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
+                writer.write(stream(event(begun), end=False))
+                await writer.drain()
+                await asyncio.Event().wait()
+        await writer.drain()
+
+    async with liar(answer) as up, fronting({"it": up.url}) as front:
+
+        async def names() -> list[str]:
+            listed = await front.client.request("tools/list")
+            return [tool["name"] for tool in listed.result["tools"]]
+
+        assert await names() == ["it_old"]
+        tools.append("new")
+        assert await names() == ["it_old"]
+        watching.set()
+
+        async def is_seen() -> bool:
+            return await names() == ["it_old", "it_new"]
 
         await eventually(is_seen, "the new tool was not seen")

@@ -77,7 +77,8 @@ class Feed:
 
     Not both in one, since a backend may be able to listen to the one and not to the other.
 
-    `acknowledged` is set once it is known what the backend takes part in; nothing is said before `released`.
+    `acknowledged` is set once it is known what the backend takes part in; nothing is said before `released`. `gap`:
+    whether something may have been said that nobody has heard here.
     """
 
     backend: Backend
@@ -91,10 +92,10 @@ class Feed:
     acknowledged: anyio.Event = field(default_factory=anyio.Event)
     released: anyio.Event = field(default_factory=anyio.Event)
     honored: JSONObject = field(default_factory=dict[str, Any])
+    gap: bool = False
     _open: dict[str, _Task] = field(default_factory=dict[str, _Task])
     _pause: float = _FIRST
     _can_listen: bool = True
-    _gap: bool = False
 
     def __post_init__(self) -> None:
         self._open = {theirs: _Task(route) for theirs, route in self.tasks.items()}
@@ -126,7 +127,7 @@ class Feed:
             await self._begin()
             if self.is_over:
                 return
-            self._gap = True
+            self.gap = True
             lasted = anyio.current_time() - began
             self._pause = _FIRST if lasted > _STEADY else self._pause
             pause = self._pause * random.uniform(0.5, 1) if self._can_listen else math.inf  # noqa: S311 - no secret
@@ -224,9 +225,9 @@ class Feed:
             await self.say({"jsonrpc": "2.0", "method": change.method, "params": {}}, None)
 
     async def _say_that_all_changed(self) -> None:
-        if not self._gap:
+        if not self.gap:
             return
-        self._gap = False
+        self.gap = False
         for change in changes.flagged(self.core):
             await self._list_changed(change)
         for uri in changes.uris(self.core):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -116,6 +117,7 @@ class Shelf:
         self._kept: OrderedDict[tuple[str, Owner | None], Listed] = OrderedDict()
         self._turns: dict[tuple[str, Owner | None], _Turn] = {}
         self._private: set[str] = set()
+        self._changed: dict[str, float] = {}
 
     def last(self, method: str, asker: Asker) -> Listed | None:
         """The list of this method as it was known last, fresh or not."""
@@ -127,7 +129,8 @@ class Shelf:
         return (last or await self.list(kind, asker)).names
 
     def forget(self, kind: Kind) -> None:
-        """What is kept of a list is no longer so."""
+        """What is kept of a list is no longer so, and neither is what is on its way: it may be from before."""
+        self._changed[kind.method] = anyio.current_time()
         for key in [key for key in self._kept if key[0] == kind.method]:
             del self._kept[key]
 
@@ -188,7 +191,10 @@ class Shelf:
     ) -> Listed:
         began = anyio.current_time()
         try:
-            return self._keep(method, asker, replace(await ask(), since=began))
+            listed = replace(await ask(), since=began)
+            if began <= self._changed.get(method, -math.inf):
+                listed = replace(listed, ttl_ms=0, until=0.0)
+            return self._keep(method, asker, listed)
         except (BackendTimeout, BackendUnavailable) as fault:  # whoever asks; other faults may be about who it is
             turn.fault, turn.failed = fault, anyio.current_time()
             raise

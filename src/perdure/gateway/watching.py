@@ -42,7 +42,7 @@ async def watch(backend: Backend, catalog: Catalog, routing: Routing) -> None:
         said = await catalog.discovery.of(backend.name, asker)
         core = listenable(said)
         if core:
-            feed = Feed(backend, asker, backend.meta(), routing, {}, core, say, changed)
+            feed = Feed(backend, asker, backend.meta(), routing, {}, core, say, changed, gap=True)
             feed.released.set()
             try:
                 await feed.run()
