@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import pytest
 
 from perdure.domain.model import Owner
+from perdure.gateway import shelf
 from perdure.gateway.backends import Asker
 from perdure.gateway.config import parse
 from perdure.gateway.shelf import KINDS, TOOLS
@@ -48,6 +50,16 @@ class Listing:
     @asynccontextmanager
     async def fronted(self) -> AsyncGenerator[Front]:
         async with liar(self.answer) as up, fronting({"it": up.url}) as front:
+            yield front
+
+
+@asynccontextmanager
+async def without_prefixes(one: Listing, two: Listing) -> AsyncGenerator[Front]:
+    """A gateway before both, `a` and `b`, of which each may have any name."""
+    async with liar(one.answer) as first, liar(two.answer) as second:
+        tables = (f'[backends.{name}]\nurl = "{at.url}"\nprefix = ""\n' for name, at in (("a", first), ("b", second)))
+        config = parse('[gateway]\nstore = "memory"\n' + "".join(tables))
+        async with fronting({}, config=config) as front:
             yield front
 
 
@@ -139,22 +151,30 @@ async def test_what_was_listed_last_stands_in_for_a_backend_that_fails() -> None
         assert page["ttlMs"] == 0
 
 
-async def test_a_tool_that_was_added_since_the_last_list_is_found_where_names_stay_as_they_are() -> None:
-    """The client may have listed it at another gateway."""
-    one, two = Listing(cacheScope="public"), Listing(cacheScope="public")
-    async with liar(one.answer) as first, liar(two.answer) as second:
-        config = parse(
-            '[gateway]\nstore = "memory"\n'
-            + "".join(f'[backends.{n}]\nurl = "{at.url}"\nprefix = ""\n' for n, at in (("a", first), ("b", second)))
-        )
-        async with fronting({}, config=config) as front:
-            two.pages = [{"tools": [{"name": "other", "inputSchema": {"type": "object"}}]}]
-            assert len((await listed(front))["tools"]) == 2
-            two.pages = [{"tools": [{"name": "new", "inputSchema": {"type": "object"}}]}]
-            found = await front.gateway.catalog.tool("new", ADA)
-            assert found is not None
-            assert (found[0].name, found[1]) == ("b", "new")
-            assert await front.gateway.catalog.tool("none at all", ADA) is None
+@pytest.mark.parametrize("ttl_ms", [0, 60_000])
+async def test_a_tool_that_was_added_since_the_last_list_is_found_where_names_stay_as_they_are(
+    ttl_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may have listed it at another gateway, or have got its name with the result of a call."""
+    monkeypatch.setattr(shelf, "_LATELY", 0.0)
+    one, two = (Listing(ttlMs=ttl_ms, cacheScope="public") for _ in range(2))
+    async with without_prefixes(one, two) as front:
+        two.pages = [{"tools": [{"name": "other", "inputSchema": {"type": "object"}}]}]
+        assert len((await listed(front))["tools"]) == 2
+        two.pages = [{"tools": [{"name": "new", "inputSchema": {"type": "object"}}]}]
+        found = await front.gateway.catalog.tool("new", ADA)
+        assert found is not None
+        assert (found[0].name, found[1]) == ("b", "new")
+        assert await front.gateway.catalog.tool("none at all", ADA) is None
+
+
+async def test_names_that_nobody_has_do_not_cost_a_list_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "_LATELY", 3_600.0)
+    one, two = (Listing(ttlMs=60_000, cacheScope="public") for _ in range(2))
+    async with without_prefixes(one, two) as front:
+        for number in range(10):
+            assert await front.gateway.catalog.tool(f"none_{number}", ADA) is None
+    assert (one.asked, two.asked) == (1, 1)
 
 
 async def test_a_list_that_changed_while_it_was_asked_for_is_asked_for_anew() -> None:

@@ -42,6 +42,8 @@ _OWNERS: Final = 1_000
 """Owners whose private lists are kept."""
 _LONGEST: Final = 86_400_000
 """Milliseconds that a list is fresh for at most."""
+_LATELY: Final = 5.0
+"""Seconds for which a list that does not have a name is believed not to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,18 @@ class Shelf:
         return self._kept.get((method, asker.owner)) or self._kept.get((method, None))
 
     async def names(self, kind: Kind, asker: Asker, *, fresh: bool) -> frozenset[str]:
-        """The names in a list, for whoever asks whose a name is: as they were known last, unless they must be fresh."""
-        last = None if fresh else self.last(kind.method, asker)
-        return (last or await self.list(kind, asker)).names
+        """The names in a list, for whoever asks whose a name is: as they were known last, unless they must be fresh.
+
+        Then they are asked for anew although the ttl would let the list be kept: that says for how long a list may be
+        shown, and not that nothing is there besides. Names that nobody has must be no lever, though: if it was asked
+        for just now, it goes by its ttl.
+        """
+        last = self.last(kind.method, asker)
+        if last is not None and not fresh:
+            return last.names
+        lately = anyio.current_time() - _LATELY
+        since = lately if last is not None and last.since < lately else None
+        return (await self.list(kind, asker, since)).names
 
     def forget(self, kind: Kind) -> None:
         """What is kept of a list is no longer so, and neither is what is on its way: it may be from before."""
