@@ -4,8 +4,8 @@ The order is that of the configuration, and within a backend its own: the same o
 backend that can't be reached keeps what it listed last; if it never did, the lists are without it and stale at once, so
 that clients ask again. Only if there is nothing from any backend is that an error, and of `server/discover` never.
 
-What clients are told of caching is the least that a backend allows: the shortest ttl, and private if one of the lists
-is. A private list is kept per owner.
+What clients are told of caching is the least that a backend allows: what is left of the shortest ttl, and private if
+one of the lists is. A private list is kept per owner.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Catalog:
         result: JSONObject = {
             kind.field: cast("Any", entries[start : start + self._page]),
             "resultType": "complete",
-            "ttlMs": min(each.ttl_ms for each in listed.values()),
+            "ttlMs": min(each.left_ms for each in listed.values()),
             "cacheScope": "private" if any(each.private for each in listed.values()) else "public",
             "_meta": {SERVER_INFO_META_KEY: self.server_info},
         }

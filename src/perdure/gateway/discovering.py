@@ -67,7 +67,7 @@ class Discovery:
             "supportedVersions": [*MODERN_PROTOCOL_VERSIONS],
             "capabilities": merging.capabilities([*(each for _, each in said), *unheard]),
             "resultType": "complete",
-            "ttlMs": min(_LONGEST, *(each.ttl_ms for each in listed)) if now else 0,
+            "ttlMs": min(_LONGEST, *(each.left_ms for each in listed)) if now else 0,
             "cacheScope": "private" if unheard or any(each.private for each in listed) else "public",
             "_meta": {SERVER_INFO_META_KEY: self._server_info},
         }

@@ -96,6 +96,11 @@ class Listed:
     names: frozenset[str] = field(default_factory=frozenset[str], repr=False)
     keyed: frozenset[str] = field(default_factory=frozenset[str], repr=False)
 
+    @property
+    def left_ms(self) -> int:
+        """Milliseconds for which it is fresh yet: what a client may keep it for, who gets it late."""
+        return max(0, min(self.ttl_ms, int((self.until - anyio.current_time()) * 1000)))
+
 
 @dataclass(eq=False, slots=True)
 class _Turn:
@@ -157,7 +162,7 @@ class Shelf:
         said = (await self.discovered(asker, since)).entries[0]
         capabilities = said.get("capabilities")
         if not isinstance(capabilities, dict) or kind.capability not in capabilities:
-            return Listed((), _LONGEST, private=False)
+            return _listed((), (_LONGEST, False))
         keyed = honours_keys(said)
         return await self._fresh(kind.method, asker, since, lambda: self._all_pages(kind, asker, keyed=keyed))
 
