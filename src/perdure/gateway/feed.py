@@ -5,8 +5,8 @@ as often as the backend wants that, and listens again after a while, each time a
 is a loss of promptness, and nothing that other backends have to say waits for it. What came meanwhile of the core's
 kinds is lost: after such a gap each of them is said to have changed, which makes clients look.
 
-Snapshots come from streams, from polls, and from streams again. What is older than what was passed on last is left out,
-and so is what says the same.
+Snapshots come from streams, from polls, and from streams again, and from polls beside a stream that says nothing. What
+is older than what was passed on last is left out, and so is what says the same (`beside`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 import anyio
+from anyio.abc import TaskGroup
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from perdure.domain.model import JSONObject
@@ -28,6 +29,7 @@ from perdure.domain.routing import Route
 
 from . import changes, own
 from .backends import Asker, Backend
+from .beside import POLL, Beside, Followed
 from .changes import Change
 from .faults import BackendBroken, BackendTimeout, Fault
 from .rawjson import encode
@@ -51,24 +53,11 @@ _LONGEST: Final = 30.0
 """Seconds between two tries to listen."""
 _STEADY: Final = 10.0
 """Seconds of a stream after which the next pause is a short one again."""
-_POLL: Final = 1.0
-"""Seconds between two polls of a task whose backend does not say how many."""
 _NEVER: Final = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY})
 """What a backend answers that has no such streams."""
 
 Said = Callable[[JSONObject, Route | None], Awaitable[None]]
 """Where notifications go, with the route of the task that they are about."""
-
-
-@dataclass(slots=True)
-class _Task:
-    """One task that is not over yet. `seen`: when it last changed, as its last snapshot has it; `body`: a digest."""
-
-    route: Route
-    seen: datetime | None = None
-    body: int | None = None
-    due: float = 0.0
-    every: float = _POLL
 
 
 @dataclass(eq=False, slots=True)
@@ -93,12 +82,13 @@ class Feed:
     released: anyio.Event = field(default_factory=anyio.Event)
     honored: JSONObject = field(default_factory=dict[str, Any])
     gap: bool = False
-    _open: dict[str, _Task] = field(default_factory=dict[str, _Task])
+    _open: dict[str, Followed] = field(default_factory=dict[str, Followed])
+    _saying: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
     _pause: float = _FIRST
     _can_listen: bool = True
 
     def __post_init__(self) -> None:
-        self._open = {theirs: _Task(route) for theirs, route in self.tasks.items()}
+        self._open = {theirs: Followed(route) for theirs, route in self.tasks.items()}
 
     @property
     def accepted(self) -> frozenset[str]:
@@ -110,8 +100,8 @@ class Feed:
         """Whether there is nothing to come."""
         return not (self._open or self.core)
 
-    async def run(self) -> None:
-        """Say all there is to say, and end with it.
+    async def run(self, beside: TaskGroup) -> None:
+        """Say all there is to say, and end with it. `beside`: where to ask for what a stream does not say.
 
         Raises:
             Exception: what `say` raises.
@@ -120,7 +110,7 @@ class Feed:
             began = anyio.current_time()
             try:
                 if self._can_listen:
-                    await self._listen()
+                    await self._listen(beside)
             except Fault as fault:
                 if (more := self.backend.upstream.seldom.due(f"broke off: {type(fault).__name__}")) is not None:
                     logger.info("a stream of the backend %s broke off: %s%s", self.backend.name, fault, more)
@@ -143,7 +133,7 @@ class Feed:
 
     # Listening -------------------------------------------------------------------------------------------------------
 
-    async def _listen(self) -> None:
+    async def _listen(self, beside: TaskGroup) -> None:
         asked: JSONObject = dict(self.core)
         if self._open:
             asked["taskIds"] = [*self._open]
@@ -162,13 +152,15 @@ class Feed:
                     scope.deadline = math.inf
                     await self._begin()
                     await self._say_that_all_changed()
-                    async for each in events:
-                        if "method" in each:
-                            await self._heard(each)
-                        if self.is_over:
-                            return
+                    with Beside(self._open, self._poll, beside, scope):
+                        async for each in events:
+                            if "method" in each:
+                                await self._heard(each)
+                            if self.is_over:
+                                return
             return
-        raise BackendTimeout(self.backend.name, begun=False, counts=False)
+        if not self.is_over:
+            raise BackendTimeout(self.backend.name, begun=False, counts=False)
 
     def _judge(self, response: JSONObject) -> None:
         """Why there is no stream, or not any more: an error may say that there never will be one."""
@@ -187,10 +179,11 @@ class Feed:
             raise BackendBroken(self.backend.name, "its stream does not begin with an acknowledgement")
         accepted = honored.get("taskIds")
         known = {each for each in accepted if isinstance(each, str)} if isinstance(accepted, list) else set[str]()
-        left_out = [theirs for theirs in self._open if theirs not in known]
-        for theirs in left_out:
-            await self._look(theirs)
-        self._can_listen = not any(theirs in self._open for theirs in left_out)
+        for theirs, task in [*self._open.items()]:
+            task.listened = theirs in known
+            if not task.listened:
+                await self._look(theirs)
+        self._can_listen = bool(self.core) or any(task.listened for task in self._open.values())
         if not self.acknowledged.is_set():
             self.core = self.honored = changes.honored(self.core, honored)
             self.acknowledged.set()
@@ -237,23 +230,25 @@ class Feed:
 
     async def _snapshot(self, theirs: str, params: JSONObject) -> None:
         """Pass one on, if it is of a task that was asked for, and news."""
-        task = self._open.get(theirs)
-        if task is None:
-            return
-        if (status := status_of(params)) is None:
-            raise BackendBroken(self.backend.name, "a snapshot has no status")
-        if (interval := interval_of(params)) is not None:
-            task.every = interval
-        seen, bare = _instant(params.get("lastUpdatedAt")), {k: v for k, v in params.items() if k != "_meta"}
-        body = hash(encode(bare))
-        if body == task.body or (seen is not None and task.seen is not None and seen < task.seen):
-            return
-        await self.routing.note(task.route, params)
-        with anyio.CancelScope(shield=True):  # the end of a time of polling may not come between these
-            await self.say({"jsonrpc": "2.0", "method": TASKS, "params": params}, task.route)
-            task.seen, task.body = seen or task.seen, body
-            if status.terminal:
-                del self._open[theirs]
+        async with self._saying:  # a stream and who asks beside it may have the same to say
+            task = self._open.get(theirs)
+            if task is None:
+                return
+            if (status := status_of(params)) is None:
+                raise BackendBroken(self.backend.name, "a snapshot has no status")
+            if (interval := interval_of(params)) is not None:
+                task.every = interval
+            task.heard_of()
+            seen, bare = _instant(params.get("lastUpdatedAt")), {k: v for k, v in params.items() if k != "_meta"}
+            body = hash(encode(bare))
+            if not task.is_news(seen, body, over=status.terminal):
+                return
+            await self.routing.note(task.route, params)
+            with anyio.CancelScope(shield=True):  # the end of a time of polling may not come between these
+                await self.say({"jsonrpc": "2.0", "method": TASKS, "params": params}, task.route)
+                task.seen, task.body = seen or task.seen, body
+                if status.terminal:
+                    del self._open[theirs]
 
     # Polling ---------------------------------------------------------------------------------------------------------
 
@@ -267,7 +262,7 @@ class Feed:
             if self.core:
                 await anyio.sleep_forever()
 
-    async def _poll(self, theirs: str, task: _Task) -> None:
+    async def _poll(self, theirs: str, task: Followed) -> None:
         try:
             snapshot = await self._get(theirs)
             if snapshot is None:
@@ -275,10 +270,12 @@ class Feed:
                 return
             await self._snapshot(theirs, snapshot)
         except Fault as fault:  # nonsense too: it is one task's, and others are told of on the same stream
-            wait = _POLL if fault.retry_after_ms is None else fault.retry_after_ms / 1000
+            wait = POLL if fault.retry_after_ms is None else fault.retry_after_ms / 1000
             task.due = anyio.current_time() + max(wait, task.every)
         else:
             task.due = anyio.current_time() + task.every
+        task.heard_of()
+        task.silent = max(task.silent, task.due)
 
     async def _get(self, theirs: str) -> JSONObject | None:
         """What a task is like now; None: there is no such task any more.

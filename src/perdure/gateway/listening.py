@@ -186,9 +186,9 @@ class _Stream:
         async with anyio.create_task_group() as self._group:
             self._group.start_soon(self._begin, feeds, routes, core, task_ids)
             for feed in feeds[1:]:
-                self._group.start_soon(feed.run)
+                self._group.start_soon(feed.run, self._group)
             if feeds:  # most streams have one, and a task takes memory for as long as the stream is open
-                await feeds[0].run()
+                await feeds[0].run(self._group)
             if task_ids is None:  # who asks for none of our kinds stays, whatever comes of it
                 await anyio.sleep_forever()
 

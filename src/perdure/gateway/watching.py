@@ -45,7 +45,8 @@ async def watch(backend: Backend, catalog: Catalog, routing: Routing) -> None:
             feed = Feed(backend, asker, backend.meta(), routing, {}, core, say, changed, gap=True)
             feed.released.set()
             try:
-                await feed.run()
+                async with anyio.create_task_group() as beside:
+                    await feed.run(beside)
             except Exception:  # the boundary to a peer: what it says here must not end what others are served by
                 logger.exception("the lists of the backend %s could not be watched", backend.name)
         await anyio.sleep(_AGAIN)
