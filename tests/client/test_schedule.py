@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp.shared.exceptions import MCPError
 
-from perdure.client import Snapshot, pace
+from perdure.client import Disconnected, Snapshot, faults, pace
 from perdure.client.schedule import Schedule
 from perdure.client.watched import Watched
 
@@ -16,14 +17,18 @@ def known(poll_ms: int = 1_000) -> Snapshot:
 class Plan:
     """One task and its schedule, without chance."""
 
-    def __init__(self, snapshot: Snapshot | None = None) -> None:
-        self.task = Watched("t", snapshot)
+    def __init__(self, of: Snapshot | Watched | None = None, now: float = 0.0) -> None:
+        self.task = of if isinstance(of, Watched) else Watched("t", of)
         self.watched = {"t": self.task}
         self.schedule = Schedule(self.watched, lambda: 0.0)
-        self.schedule.begin(self.task, 0.0)
+        self.schedule.begin(self.task, now)
 
     def polled(self, now: float) -> bool:
         return self.schedule.pop(now) is not None
+
+    def answered(self, now: float, poll_ms: int = 1_000) -> None:
+        self.task.answer(known(poll_ms), now)
+        self.schedule.answered(self.task, known(poll_ms), now)
 
 
 def test_of_what_nothing_is_known_is_asked_at_once_and_of_the_rest_after_its_interval() -> None:
@@ -79,7 +84,7 @@ def test_however_much_a_server_tells_the_heap_stays_small() -> None:
         now += 0.06
         plan.schedule.at_once(plan.task, now)
         if plan.polled(now):
-            plan.schedule.answered(plan.task, known(50), now)
+            plan.answered(now, 50)
     assert len(plan.schedule) <= 66
 
 
@@ -91,10 +96,10 @@ def test_a_reason_to_ask_that_came_during_a_poll_is_not_forgotten() -> None:
     plan.schedule.at_once(plan.task, 1.1)
     assert not plan.polled(2.0), "it is being asked"
     plan.task.polling = False
-    plan.schedule.answered(plan.task, known(), 1.5)
+    plan.answered(1.5)
     assert not plan.polled(2.4)
     assert plan.polled(2.5)
-    plan.schedule.answered(plan.task, known(), 2.6)
+    plan.answered(2.6)
     assert not plan.polled(60.0)
 
 
@@ -112,6 +117,82 @@ def test_what_nobody_waits_for_any_more_is_not_polled(how: str) -> None:
     assert plan.schedule.wait(10.0) is None
 
 
+def waited_again(plan: Plan, now: float) -> Plan:
+    """Whoever waited left at `now`, and waits anew."""
+    plan.task.left = now
+    again = Plan(plan.task.again(now), now)
+    assert again.task is not plan.task
+    return again
+
+
+def test_a_wait_in_slices_polls_as_often_as_one_in_a_piece() -> None:
+    plan = Plan(known())
+    for now in (0.3, 0.6, 0.9):
+        plan = waited_again(plan, now)
+        assert not plan.polled(now)
+    assert not plan.polled(0.99)
+    assert plan.polled(1.0)
+
+
+def test_of_what_was_told_long_ago_is_asked_at_once() -> None:
+    assert waited_again(Plan(known()), 100.0).polled(100.0)
+
+
+def test_a_poll_that_was_cut_off_is_not_made_again_within_the_interval() -> None:
+    plan = Plan(known())
+    assert plan.polled(1.0)
+    plan = waited_again(plan, 1.2)
+    assert not plan.polled(1.99)
+    assert plan.polled(2.0)
+
+
+def test_who_waits_in_slices_keeps_to_what_a_server_that_is_full_said() -> None:
+    plan = Plan(known())
+    assert plan.polled(1.0)
+    plan.schedule.failed(plan.task, 30.0, 1.0)
+    for now in (5.0, 10.0, 20.0):
+        plan = waited_again(plan, now)
+    assert not plan.polled(30.9)
+    assert plan.polled(31.0)
+
+
+@pytest.mark.parametrize("snapshot", [known(), None])
+def test_pauses_grow_over_slices_too(snapshot: Snapshot | None) -> None:
+    plan = Plan(snapshot)
+    for failure in range(4):
+        plan.schedule.failed(plan.task, 0.0, float(failure))
+    plan = waited_again(plan, 3.5)
+    assert not plan.polled(6.9)
+    assert plan.polled(7.0)
+
+
+def test_a_bad_moment_is_one_over_slices_that_follow_each_other_and_none_of_long_ago() -> None:
+    fault = faults.judge(MCPError(-32603, "Internal error"), "t")
+    task = Watched("t", known())
+    assert task.grace.ended(fault, 0.0) is None
+    for now in (20.0, 40.0):
+        task.left = now
+        task = task.again(now)
+        assert task.grace.ended(fault, now) is None
+    assert task.grace.ended(fault, 60.0) is not None
+    task.left = 60.0
+    assert task.again(120.0).grace.ended(fault, 120.0) is None
+
+
+def test_who_waits_again_after_a_wait_that_failed_begins_afresh_and_keeps_to_the_interval() -> None:
+    plan = Plan(known())
+    for failure in range(8):
+        plan.schedule.failed(plan.task, 0.0, float(failure))
+    assert plan.polled(100.0)
+    plan.task.trouble = TimeoutError()
+    plan.task.fail(Disconnected("t"))
+    again = waited_again(plan, 100.1)
+    assert again.task.is_open
+    assert again.task.trouble is None
+    assert not again.polled(100.9)
+    assert again.polled(101.0)
+
+
 reasons = st.lists(st.tuples(st.sampled_from(["at_once", "heard", "pop", "failed"]), st.floats(0, 5)), max_size=40)
 
 
@@ -123,7 +204,7 @@ def test_whatever_happens_a_task_is_planned_and_never_asked_too_soon(said: list[
         if what == "pop" and plan.polled(now):
             assert now >= last + 1.0
             assert now >= plan.task.not_before
-            plan.schedule.answered(plan.task, known(), now)
+            plan.answered(now)
             last = now
         elif what == "failed" and plan.polled(now):
             plan.schedule.failed(plan.task, later, now)

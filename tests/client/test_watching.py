@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ import anyio
 import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult
 
 from perdure import Tasks as ServerTasks
-from perdure.client import RequestRefused, TaskExpired, TaskHandle, Tasks, TaskTimedOut, faults, pace
+from perdure.client import Disconnected, RequestRefused, TaskExpired, TaskHandle, Tasks, TaskTimedOut, faults, pace
 from tests.client.spy import Spy, always, at_first
 from tests.client.support import connected, text
 from tests.relay import Relay
@@ -161,6 +162,42 @@ async def test_polls_keep_the_interval_of_each_task_and_are_few_at_once(tmp_path
     assert spy.came[LISTEN] == 0
     assert spy.most[GET] <= 4
     assert min(spy.gaps(GET)) >= 0.2
+
+
+async def in_slices(handle: TaskHandle, each: float) -> CallToolResult:
+    """Wait for no longer than that at once, again and again."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            with suppress(TaskTimedOut):
+                return await handle.result(each)
+
+
+async def test_a_wait_in_slices_that_are_shorter_than_the_interval_comes_to_its_end(
+    tmp_path: Path, tools: Tools
+) -> None:
+    spy, tasks = Spy(), Tasks(listen=False)
+    async with watched(tmp_path, tools, spy, tasks) as (_, client):
+        began = anyio.current_time()
+        handle = await tasks.start(client, "gated")
+        await handle.status()
+        async with anyio.create_task_group() as group:
+
+            async def open_the_gate() -> None:
+                await eventually(lambda: spy.came[GET] >= 4, "it is polled")
+                tools.gate.set()
+
+            group.start_soon(open_the_gate)
+            assert text(await in_slices(handle, 0.18)) == "through"
+        assert spy.came[GET] <= 1 + (anyio.current_time() - began) / 0.2
+
+
+async def test_a_session_that_is_over_is_so_for_who_waits_in_slices_too(tmp_path: Path, tools: Tools) -> None:
+    spy, tasks = Spy(refuse={GET: always(-32000, "Connection closed")}), Tasks(listen=False)
+    async with watched(tmp_path, tools, spy, tasks) as (_, client):
+        handle = await tasks.start(client, "gated")
+        with pytest.raises(Disconnected):
+            await in_slices(handle, 0.3)
+        assert handle.trouble is not None
 
 
 async def test_no_room_is_waited_out_for_as_long_as_the_server_says(tmp_path: Path, tools: Tools) -> None:

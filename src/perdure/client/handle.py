@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, ParamSpec
 
 import anyio
@@ -65,10 +65,10 @@ class TaskHandle:
     ) -> None:
         self._link = link
         self._record = record
-        self._known = known if known is not None and known.is_whole else None
         self._settled = settled
-        self._watched: Watched | None = None
         self.id = record.task_id or record.key
+        whole = known if known is not None and known.is_whole else None
+        self._watched = Watched(self.id, whole, anyio.current_time())
         self.tool = record.tool
         self.is_task = settled is None
         self.is_on_record = is_on_record and self.is_task
@@ -81,7 +81,7 @@ class TaskHandle:
     def next_poll(self) -> float | None:
         """Seconds until the server is asked next; None: it tells by itself, or nobody waits for the task here."""
         watched = self._watched
-        if watched is None or watched.heard or not watched.waiters:
+        if watched.heard or not watched.waiters:
             return None
         # While it is being asked, nothing is planned.
         return 0.0 if watched.polling else max(0.0, watched.due - anyio.current_time())
@@ -92,7 +92,7 @@ class TaskHandle:
 
         `next_poll` says when. It is there to be shown: a wait ends by itself where waiting is no use.
         """
-        return None if self._watched is None else self._watched.trouble
+        return self._watched.trouble
 
     async def status(self) -> Snapshot:
         """Ask the server how the task is: one `tasks/get`, made again if it does not come through within a minute.
@@ -105,7 +105,9 @@ class TaskHandle:
             return _made_of(self.id, self._settled)
         get = self._link.remote.get
         with self._noting_the_end():
-            return self._note(await self._link.insist(self.id, lambda: get(self.id), within=_PATIENCE))
+            snapshot = await self._link.insist(self.id, lambda: get(self.id), within=_PATIENCE)
+            self._watched.answer(snapshot, anyio.current_time())
+            return self._note(snapshot)
 
     async def updates(self) -> AsyncGenerator[Snapshot]:
         """Each state of the task that is seen, from the one it is in to the terminal one, and then the end.
@@ -120,7 +122,6 @@ class TaskHandle:
             yield _made_of(self.id, self._settled)
             return
         async with self._watching() as watched:
-            self._watched = watched
             with self._noting_the_end():
                 async for snapshot in watched.news():
                     yield self._note(snapshot)
@@ -202,10 +203,9 @@ class TaskHandle:
         last = Snapshot(self.id, "working")
         try:
             async with self._watching() as watched, anyio.create_task_group() as group:
-                self._watched = watched
                 asks = asking.Asker(self._link, self._record, self.id, group)
                 async for snapshot in watched.news():
-                    self._known = last = snapshot
+                    last = snapshot
                     self._regain()
                     asks.look(snapshot, ask=ask)
                 group.cancel_scope.cancel()
@@ -213,12 +213,12 @@ class TaskHandle:
             raise alone(several) from None
         return last
 
-    def _watching(self) -> AbstractAsyncContextManager[Watched]:
-        return self._link.watcher().watching(self.id, self._known)
+    @asynccontextmanager
+    async def _watching(self) -> AsyncGenerator[Watched]:
+        async with self._link.watcher().watching(self._watched) as self._watched:
+            yield self._watched
 
     def _note(self, snapshot: Snapshot) -> Snapshot:
-        if self._known is None or snapshot.follows(self._known):
-            self._known = snapshot
         if snapshot.is_terminal:
             self._settle(snapshot.status)
         else:

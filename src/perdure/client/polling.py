@@ -39,7 +39,10 @@ class Polling:
         self._in_a_row = 0
 
     def begin(self, task: Watched) -> None:
-        """Poll a task that was just added: at once if nothing is known of it."""
+        """Poll a task that was just added: at once, but for what is left of an interval or a pause."""
+        if len(self._watched) == 1 and task.trouble is not None:
+            # Nobody else was answered since.
+            self._over = int(faults.is_over(task.trouble))
         self._schedule.begin(task, anyio.current_time())
         self._sooner.set()
 
@@ -80,11 +83,11 @@ class Polling:
             self._failed(task, error)
         else:
             self._over = 0
-            task.failures, task.grace = 0, faults.Grace()
             self._answered()
-            task.offer(snapshot)
+            now = anyio.current_time()
+            task.answer(snapshot, now)
             if task.is_open:
-                self._schedule.answered(task, snapshot, anyio.current_time())
+                self._schedule.answered(task, snapshot, now)
         finally:
             task.polling = False
             self._places.release()

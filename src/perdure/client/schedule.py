@@ -37,9 +37,13 @@ class Schedule:
         return len(self._heap)
 
     def begin(self, task: Watched, now: float) -> None:
-        """Poll a task that was just added: at once if nothing is known of it."""
-        task.answered = now
-        self._plan(task, now + (self._spread() if task.snapshot is None else self._interval(task.snapshot)))
+        """Poll a task that was just added: at once, but for what is left of an interval or a pause."""
+        due = max(now + self._spread(), task.not_before)
+        if task.snapshot is not None:
+            due = max(due, task.answered + self._interval(task.snapshot))
+        if task.failures:
+            due = max(due, task.answered + pace.backoff(task.failures, 0.0, self._chance()))
+        self._plan(task, due)
 
     def at_once(self, task: Watched, now: float, *, after: float = 0.0) -> None:
         """Poll `task` as soon as manners allow, and not within `after` seconds; sooner, if that is planned."""
@@ -65,8 +69,10 @@ class Schedule:
             task.due = due
 
     def answered(self, task: Watched, snapshot: Snapshot, now: float) -> None:
-        """A poll of `task` came to `snapshot`. If there was a reason to ask again meanwhile, it is not forgotten."""
-        task.failures, task.answered, task.not_before = 0, now, 0.0
+        """A poll of `task` came to `snapshot`, which it has taken.
+
+        If there was a reason to ask again meanwhile, it is not forgotten.
+        """
         least = now + self._interval(snapshot)
         usual = now + pace.listened(snapshot, self._chance()) if task.heard else least
         self._plan(task, min(usual, max(task.due, least)))
@@ -85,7 +91,8 @@ class Schedule:
             if entry != task.entry or not self._is_wanted(task):
                 continue
             if task.due <= due:
-                task.entry, task.due = 0, math.inf
+                # Should the poll be cut off, the next one still keeps to the interval.
+                task.entry, task.due, task.answered = 0, math.inf, now
                 return task
             self._plan(task, task.due)
         return None

@@ -54,9 +54,9 @@ class Watcher:
         self._running: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def watching(self, task_id: str, known: Snapshot | None) -> AsyncGenerator[Watched]:
-        """Watch a task for the length of the block. `known`: what was told of it just now, as by the call's answer."""
-        task = self._enter(task_id, known)
+    async def watching(self, before: Watched) -> AsyncGenerator[Watched]:
+        """Watch a task for the length of the block. `before`: what is known of it, as from an earlier wait."""
+        task = self._enter(before)
         try:
             yield task
         finally:
@@ -93,12 +93,12 @@ class Watcher:
 
     # -- who waits -----------------------------------------------------------------------------------------------------
 
-    def _enter(self, task_id: str, known: Snapshot | None) -> Watched:
-        task = self._watched.get(task_id)
+    def _enter(self, before: Watched) -> Watched:
+        task = self._watched.get(before.id)
         if task is None or not task.is_open:
-            task = self._watched[task_id] = Watched(task_id, known)
+            task = self._watched[before.id] = before.again(anyio.current_time())
             # Of somebody who waited before. What it told since then is gone, and is asked for.
-            task.heard = self._listening.hears(task_id)
+            task.heard = self._listening.hears(before.id)
             self._polling.begin(task)
         task.waiters += 1
         if self._running is None or self._running.done():
@@ -108,6 +108,7 @@ class Watcher:
 
     async def _leave(self, task: Watched) -> None:
         task.waiters -= 1
+        task.left = anyio.current_time()
         if task.waiters == 0 and self._watched.get(task.id) is task:
             del self._watched[task.id]
             self._listening.audience_changed()
