@@ -264,7 +264,10 @@ async def test_a_token_that_is_past_its_time_ends_a_wait_and_makes_no_call_unsur
 PAGE = Response("<html>", 404, media_type="text/html")
 
 
-@pytest.mark.parametrize("page", [PAGE, Response("<html>", 200, media_type="text/html")])
+NOT_GZIP = Response("{}", 200, {"content-encoding": "gzip"}, "application/json")
+
+
+@pytest.mark.parametrize("page", [PAGE, Response("<html>", 200, media_type="text/html"), NOT_GZIP])
 async def test_a_page_of_a_proxy_in_between_does_not_end_a_wait(
     tmp_path: Path, tools: Tools, page: Response, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +285,39 @@ async def test_a_page_of_a_proxy_in_between_does_not_end_a_wait(
         await asyncio.sleep(0.5)
         monkeypatch.setattr(Guard, "refusal", None)
         assert text(await wait) == "through"
+
+
+async def test_what_is_not_encoded_as_it_says_is_no_answer_and_its_connection_is_given_back() -> None:
+    odd = MCPError(-32603, "The answer can't be read: DecodingError", {faults.UNREACHABLE: True})
+
+    async def answer(_: Request) -> Response:
+        return NOT_GZIP
+
+    transport = HTTP("", verify=False)
+    async with (
+        hosting(Starlette(routes=[Route("/", answer, methods=["POST"])])) as (_, url),
+        transport.client() as http,
+    ):
+        for _ in range(150):  # more than there are in a pool
+            response = await http.post(url, json={}, headers={"mcp-method": "tasks/get"})
+            assert response.json()["error"] == {"code": odd.code, "message": odd.message, "data": odd.data}
+    assert faults.judge(odd, "t").is_odd
+    assert faults.may_have_arrived(odd)
+
+
+async def test_a_header_may_hold_any_byte() -> None:
+    async def answer(_: Request) -> Response:
+        response = JSONResponse({"result": {}})
+        response.raw_headers.append((b"x-through", "über".encode("latin-1")))
+        return response
+
+    transport = HTTP("", verify=False)
+    async with (
+        hosting(Starlette(routes=[Route("/", answer, methods=["POST"])])) as (_, url),
+        transport.client() as http,
+    ):
+        response = await http.post(url, json={}, headers={"mcp-method": "tasks/get"})
+        assert (response.json(), response.headers["x-through"]) == ({"result": {}}, "über")
 
 
 async def test_one_transport_is_for_one_client_at_a_time(scene: Stage) -> None:

@@ -1,10 +1,10 @@
 """Streamable HTTP whose session survives what happens to a connection: a server that restarts, a proxy that hangs up.
 
-In the SDK's transport an error of HTTP (a refused connection, one that breaks in the middle of a JSON response) ends
-the whole session, and with it the program that is inside of the client. A wait for a task takes hours, in which servers
-are deployed anew. So such an error becomes an answer here, -32000 with status 503, which is what a server that has no
-room says; and whoever sent the request decides whether to send it again. So it is from the first request on that
-follows a `server/discover`.
+In the SDK's transport whatever goes wrong with one request (a refused connection, one that breaks in the middle of a
+JSON response, a token that can't be had) ends the whole session, and with it the program that is inside of the client.
+A wait for a task takes hours, in which servers are deployed anew and tokens run out. So such an error becomes an answer
+here, of a connection -32000 with status 503, which is what a server that has no room says; and whoever sent the request
+decides whether to send it again. So it is from the first request on that follows a `server/discover`.
 
 The SDK makes one and the same error of each status above 400 that comes without a JSON-RPC error. Here those that pass
 (a proxy's 503) are told from those that do not (401 once a token is past its time): nobody waits for the latter.
@@ -15,6 +15,7 @@ event of a stream, by the SDK.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -24,14 +25,17 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.inbound import MCP_METHOD_HEADER
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, JSONRPCError
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, JSONRPCError
 from pydantic import ValidationError
 
 from perdure.domain.names import DISCOVER
 
+from . import tokens
 from .faults import NOT_BEGUN, TOO_LARGE, UNREACHABLE
 
 __all__ = ["HTTP"]
+
+logger = logging.getLogger(__name__)
 
 _CONNECT: Final = 30.0
 _READ: Final = 300.0
@@ -59,7 +63,8 @@ class HTTP(AbstractAsyncContextManager[_Streams]):
     Args:
         url: of the MCP endpoint.
         headers: to send with each request, such as `{"Authorization": "Bearer …"}`.
-        auth: as httpx2 takes it; the SDK's OAuth provider, say.
+        auth: as httpx2 takes it; the SDK's OAuth provider, say. What it raises once the client is connected is an error
+            of the request that it is for, and not the end of the session.
         verify: False to accept any certificate, or an `ssl.SSLContext`.
         trust_env: False to go through no proxy that the environment names.
         max_bytes: of one answer, decoded; a larger one is an `AnswerTooLarge`.
@@ -134,10 +139,10 @@ class _Enduring(httpx2.AsyncClient):
             if stream and _is_stream(response):
                 return response
             body = await _read(response, self._most)
-        except httpx2.TransportError as error:
+        except Exception as error:  # boundary: `auth` is the user's, and what a peer sends is decoded
             if connecting:
                 raise
-            return _passing(request, f"The server can't be reached: {type(error).__name__}", **{UNREACHABLE: True})
+            return _unanswered(request, error)
         if body is None:
             return _passing(request, f"The answer has more than {self._most} bytes", **{TOO_LARGE: self._most})
         response = _whole(response, body)
@@ -149,18 +154,22 @@ class _Enduring(httpx2.AsyncClient):
 async def _read(response: httpx2.Response, most: int) -> bytes | None:
     """The body; None if it is larger than that."""
     body = bytearray()
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) > most:
-            await response.aclose()
-            return None
-    return bytes(body)
+    try:
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > most:
+                return None
+        return bytes(body)
+    finally:
+        # httpx2 does so itself where the connection fails, and not where the body can't be decoded.
+        await response.aclose()
 
 
 def _whole(response: httpx2.Response, body: bytes) -> httpx2.Response:
     """The same response with its body at hand, which is no longer encoded."""
-    encoded = {"content-encoding", "content-length", "transfer-encoding"}
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in encoded]
+    encoded = {b"content-encoding", b"content-length", b"transfer-encoding"}
+    # As bytes: httpx2 reads more in a header than it writes.
+    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in encoded]
     return httpx2.Response(response.status_code, headers=headers, content=body, request=response.request)
 
 
@@ -176,6 +185,20 @@ def _spoken(request: httpx2.Request, response: httpx2.Response) -> httpx2.Respon
     if 400 <= status < 500 and status not in _LEFT_TO_THE_SDK:
         return _made_up(request, status, {"code": INVALID_REQUEST, "message": message})
     return response
+
+
+def _unanswered(request: httpx2.Request, error: Exception) -> httpx2.Response:
+    """What stands for the answer of a request that came to `error`."""
+    logger.debug("a request has no answer", exc_info=error)
+    name = type(error).__name__
+    if isinstance(error, httpx2.TransportError):
+        return _passing(request, f"The server can't be reached: {name}", **{UNREACHABLE: True})
+    if isinstance(error, httpx2.RequestError):
+        data = {UNREACHABLE: True}
+        return _made_up(
+            request, 502, {"code": INTERNAL_ERROR, "message": f"The answer can't be read: {name}", "data": data}
+        )
+    return _made_up(request, 503, tokens.missing(error))
 
 
 def _passing(request: httpx2.Request, message: str, **data: Any) -> httpx2.Response:
