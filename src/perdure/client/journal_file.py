@@ -67,8 +67,11 @@ def _keep_to_its_user(path: Path, file: int) -> None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    # In one transaction: a neighbour may be making it just now, and all of that is seen, or nothing.
+    db.execute("BEGIN")
     identity, version = (_pragma(db, name) for name in ("application_id", "user_version"))
     is_new = (identity, version) == (0, 0) and not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    db.execute("COMMIT")
     if not is_new and (identity, version) != (sql.APPLICATION_ID, sql.VERSION):
         raise JournalUnusable(f"{path} is no journal of this version: name another file")
     _use_wal(db)
