@@ -14,6 +14,7 @@ from mcp.client.auth.extensions import client_credentials, identity_assertion
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp.shared.exceptions import MCPError
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -59,6 +60,8 @@ PASSES, IS_BORNE, ENDS = "passes", "is borne", "ends"
         (OAuthFlowError("Protected resource metadata request failed: HTTP 502"), PASSES),
         (OAuthFlowError("No authorization server metadata discovered for configured issuer x"), IS_BORNE),
         (OAuthFlowError(f"State parameter mismatch: {SECRET} != x"), ENDS),
+        (httpx2.ConnectError(SECRET), PASSES),
+        (httpx2.DecodingError(SECRET), IS_BORNE),
         (status_error(503), PASSES),
         (status_error(404), IS_BORNE),
         (status_error(401), ENDS),
@@ -70,13 +73,13 @@ PASSES, IS_BORNE, ENDS = "passes", "is borne", "ends"
 def test_an_issuer_may_be_away_for_a_moment_or_refuse_for_good_and_what_it_said_is_not_told(
     error: Exception, what: str
 ) -> None:
-    answer = MCPError(**tokens.missing(error))
-    fault = faults.judge(answer, "t")
-    assert {(True, False): PASSES, (False, True): IS_BORNE, (False, False): ENDS}[
-        fault.ends is None, fault.is_odd
-    ] == what
-    assert faults.may_have_arrived(answer) is not isinstance(error, OAuthFlowError)
-    assert SECRET not in str(answer) + str(answer.data)
+    for begun in (True, False):
+        answer = MCPError(**tokens.missing(error, begun=begun))
+        fault = faults.judge(answer, "t")
+        comes_to = {(True, False): PASSES, (False, True): IS_BORNE, (False, False): ENDS}
+        assert comes_to[fault.ends is None, fault.is_odd] == what
+        assert faults.may_have_arrived(answer) is begun
+        assert SECRET not in str(answer) + str(answer.data)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,9 @@ def test_an_issuer_may_be_away_for_a_moment_or_refuse_for_good_and_what_it_said_
     ],
 )
 def test_of_what_an_issuer_says_the_words_of_the_standard_are_told(body: str, named: str) -> None:
-    assert tokens.missing(failed(400, body))["message"].endswith(f": its issuer says HTTP status 400{named}")
+    assert tokens.missing(failed(400, body), begun=False)["message"].endswith(
+        f": its issuer says HTTP status 400{named}"
+    )
 
 
 def test_what_the_sdk_says_of_tokens_still_begins_as_it_is_known_by() -> None:
@@ -103,13 +108,14 @@ def test_what_the_sdk_says_of_tokens_still_begins_as_it_is_known_by() -> None:
 class Issuer:
     """Before an application: issues tokens at `/token`, and lets nobody in without the newest.
 
-    `refusal` is said in place of a token; `asked` counts.
+    `refusal` is said in place of a token; `asked` counts. `desk`: where else tokens are said to be issued.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self.refusal: Response | None = None
         self.asked = 0
+        self.desk: str | None = None
         self._good: str | None = None
 
     def revoke(self) -> None:
@@ -124,7 +130,7 @@ class Issuer:
         match request.url.path:
             case "/.well-known/oauth-authorization-server":
                 authorizes = {"authorization_endpoint": f"{origin}/authorize", "response_types_supported": ["code"]}
-                return JSONResponse({"issuer": origin, "token_endpoint": f"{origin}/token", **authorizes})
+                return JSONResponse({"issuer": origin, "token_endpoint": f"{self.desk or origin}/token", **authorizes})
             case "/token":
                 self.asked += 1
                 return self.refusal or self._token()
@@ -209,6 +215,24 @@ async def test_an_issuer_that_refuses_for_good_ends_a_wait_at_once_and_leaves_th
         assert text(await handle.result(PATIENCE)) == "through"
 
 
+async def test_a_call_is_not_unsure_either_where_the_issuer_can_not_be_reached(tmp_path: Path, tools: Tools) -> None:
+    tasks = Tasks(listen=False)
+    async with hosting(Starlette()) as (_, gone):
+        pass
+    async with guarded(tmp_path, tools, tasks) as (issuer, client):
+        handle = await tasks.start(client, "gated")
+        issuer.desk = gone
+        issuer.revoke()
+        with pytest.raises(MCPError, match=r"there is none: ConnectError"):
+            await tasks.start(client, "gated")
+        wait = asyncio.create_task(handle.result(PATIENCE))
+        await eventually(lambda: handle.trouble is not None, "it is asked for in vain")
+        issuer.desk = None
+        tools.gate.set()
+        assert text(await wait) == "through"
+    assert len(tasks.journal.records()) == 1
+
+
 @pytest.mark.parametrize("refusal", [REFUSED, Response("away", 503)], ids=["for good", "for a moment"])
 async def test_a_call_whose_token_is_refused_was_not_made_and_is_not_unsure(
     tmp_path: Path, tools: Tools, refusal: Response
@@ -222,16 +246,19 @@ async def test_a_call_whose_token_is_refused_was_not_made_and_is_not_unsure(
     assert tasks.journal.records() == []
 
 
-async def test_a_call_whose_token_came_to_an_error_of_somebody_s_own_may_have_been_made(
-    tmp_path: Path, tools: Tools
+@pytest.mark.parametrize("sends_a_copy", [False, True])
+async def test_a_call_whose_auth_comes_to_an_error_after_it_was_sent_may_have_been_made(
+    tmp_path: Path, tools: Tools, sends_a_copy: bool
 ) -> None:
-    """Its `auth` may do anything, also after the answer."""
+
+    def copied(request: httpx2.Request) -> httpx2.Request:
+        return httpx2.Request(request.method, request.url, headers=request.headers, content=request.content)
 
     class Signed(httpx2.Auth):
-        fails = False
+        fails, copies = False, sends_a_copy
 
         async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-            yield request
+            yield copied(request) if self.copies else request
             if self.fails and request.headers.get("mcp-method") == "tools/call":
                 raise KeyError(SECRET)
 

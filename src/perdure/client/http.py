@@ -19,6 +19,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final
 
@@ -126,7 +127,7 @@ class _Enduring(httpx2.AsyncClient):
     """An HTTP client that answers by itself where there is no answer, or one of more than `most` bytes."""
 
     def __init__(self, most: int, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(event_hooks={"request": [_goes], "response": [_comes]}, **options)
         self._most = most
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
@@ -134,6 +135,8 @@ class _Enduring(httpx2.AsyncClient):
         # An outage while connecting stays what it is: an answer, even an error, would be taken for that of a server of
         # the handshake era, which has no tasks.
         connecting = request.headers.get(MCP_METHOD_HEADER, DISCOVER) == DISCOVER
+        sent = _Sent()
+        outer = _SENT.set(sent)
         try:
             response = await super().send(request, stream=True, **options)
             if stream and _is_stream(response):
@@ -142,13 +145,35 @@ class _Enduring(httpx2.AsyncClient):
         except Exception as error:  # boundary: `auth` is the user's, and what a peer sends is decoded
             if connecting:
                 raise
-            return _unanswered(request, error)
+            return _unanswered(request, error, begun=sent.begun)
+        finally:
+            _SENT.reset(outer)
         if body is None:
             return _passing(request, f"The answer has more than {self._most} bytes", **{TOO_LARGE: self._most})
         response = _whole(response, body)
         if _is_answer(response) or (connecting and response.status_code not in _TOKEN):
             return response
         return _spoken(request, response)
+
+
+class _Sent:
+    """`begun`: whether the server may have begun with the request that is being sent, whose `auth` sends others too."""
+
+    begun = False
+
+
+_SENT: Final = ContextVar[_Sent]("sent")
+
+
+async def _goes(request: httpx2.Request) -> None:
+    # By its header, as `auth` may send a copy.
+    if MCP_METHOD_HEADER in request.headers:
+        _SENT.get().begun = True
+
+
+async def _comes(response: httpx2.Response) -> None:
+    if MCP_METHOD_HEADER in response.request.headers and response.status_code in _TOKEN:
+        _SENT.get().begun = False
 
 
 async def _read(response: httpx2.Response, most: int) -> bytes | None:
@@ -187,18 +212,18 @@ def _spoken(request: httpx2.Request, response: httpx2.Response) -> httpx2.Respon
     return response
 
 
-def _unanswered(request: httpx2.Request, error: Exception) -> httpx2.Response:
-    """What stands for the answer of a request that came to `error`."""
+def _unanswered(request: httpx2.Request, error: Exception, *, begun: bool) -> httpx2.Response:
+    """What stands for the answer of a request that came to `error`. `begun`: the server may have begun with it."""
     logger.debug("a request has no answer", exc_info=error)
     name = type(error).__name__
-    if isinstance(error, httpx2.TransportError):
+    if begun and isinstance(error, httpx2.TransportError):
         return _passing(request, f"The server can't be reached: {name}", **{UNREACHABLE: True})
-    if isinstance(error, httpx2.RequestError):
+    if begun and isinstance(error, httpx2.RequestError):
         data = {UNREACHABLE: True}
         return _made_up(
             request, 502, {"code": INTERNAL_ERROR, "message": f"The answer can't be read: {name}", "data": data}
         )
-    return _made_up(request, 503, tokens.missing(error))
+    return _made_up(request, 503, tokens.missing(error, begun=begun))
 
 
 def _passing(request: httpx2.Request, message: str, **data: Any) -> httpx2.Response:

@@ -1,8 +1,7 @@
 """What it means for a request that its token could not be had: `HTTP(auth=…)` is the user's, and asks an issuer. Pure.
 
 An issuer may be away for a moment, as any server may, or say that it gives this client no token any more. The SDK's
-providers make one exception of both, whose text begins with the status. They raise before a request is sent, or after a
-401 or 403, so it was not carried out. Of anybody else's `auth` nobody knows that.
+providers make one exception of both, whose text begins with the status.
 
 What an exception says goes no further: it quotes the issuer, whose answer may hold anything.
 """
@@ -41,13 +40,15 @@ _CODE: Final = re.compile(
 """The same section's codes: words that hold nobody's secret."""
 
 
-def missing(error: Exception) -> dict[str, Any]:
-    """The error of JSON-RPC that stands for the answer to a request whose token came to `error`."""
-    is_sdk_s = isinstance(error, OAuthFlowError)
-    mark = {NOT_BEGUN if is_sdk_s else UNREACHABLE: True}
+def missing(error: Exception, *, begun: bool) -> dict[str, Any]:
+    """The error of JSON-RPC that stands for the answer to a request whose token came to `error`.
+
+    `begun`: the server may have begun with the request all the same, as with an `auth` that raises after the answer.
+    """
+    mark = {UNREACHABLE if begun else NOT_BEGUN: True}
     status, said = _status(error), type(error).__name__
     if status is not None:
-        code = _CODE.search(str(error)) if is_sdk_s else None
+        code = _CODE.search(str(error)) if isinstance(error, OAuthFlowError) else None
         said = f"its issuer says HTTP status {status}{f', {code[1]}' if code else ''}"
     return {
         "code": _code(error, status),
@@ -65,6 +66,8 @@ def _status(error: Exception) -> int | None:
 
 def _code(error: Exception, status: int | None) -> int:
     """By which a wait goes on, is borne for a while, or ends (`faults`)."""
+    if isinstance(error, httpx2.TransportError):
+        return CONNECTION_CLOSED
     if status is None:
         ends = isinstance(error, OAuthFlowError) and not str(error).startswith(MAY_PASS)
         return INVALID_REQUEST if ends else INTERNAL_ERROR
