@@ -232,6 +232,17 @@ async def test_a_job_that_is_at_fault_fails_alone(lanes: Lanes, server: Server, 
     assert len(server.connections) == 1
 
 
+async def test_a_batch_with_a_job_that_is_at_fault_is_tried_once_before_each_job_is_tried_alone(
+    lanes: Lanes, server: Server
+) -> None:
+    """It would fail as often as it is tried, and its other callers wait for it."""
+    texts = ["a", "nul \0", "b"]
+    gate, _, tasks = await held(lanes, server, *texts)
+    gate.opened.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert server.batches == [["gate"], texts, *([text] for text in texts)]
+
+
 async def test_what_a_verb_refuses_is_no_fault_of_the_batch(lanes: Lanes) -> None:
     async def refuse(connection: Connection, texts: Sequence[str]) -> list[Done]:
         return [Done(error=LeaseLost()) if text == "late" else Done(text) for text in texts]

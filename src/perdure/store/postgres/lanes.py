@@ -195,19 +195,21 @@ class Lanes:
 
     async def _attempts(self, connection: Connection, kind: Kind[J], wishes: Sequence[J]) -> Sequence[Done]:
         """Serve the batch; again if it lost against another; each job alone if one is at fault."""
-        for left in reversed(range(_TRIES)):
+        left = _TRIES
+        while True:
             try:
                 return await kind.serve(connection, wishes)
             except Exception as error:
                 if faults.passes(error) and not faults.retriable(error):
                     raise
                 await _roll_back(connection)
-                if faults.retriable(error):
-                    if left:
-                        continue
+                if not faults.retriable(error):  # it would fail as often as it is tried
+                    if len(wishes) == 1:
+                        return [Done(error=_refused(error))]
+                    break
+                left -= 1
+                if not left:
                     raise
-                if len(wishes) == 1:
-                    return [Done(error=_refused(error))]
         return [each for wish in wishes for each in await self._attempts(connection, kind, [wish])]
 
     def _drop(self, connection: Connection) -> None:
