@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import pytest
 
-from perdure.domain.errors import PerdureError, Unreadable
+from perdure.domain.errors import NotStorable, PerdureError, Unreadable
 from perdure.domain.model import JSON, JSONObject, Outcome, Status
 from perdure.domain.timeline import EventKind
 from perdure.engine.run import Run
@@ -14,6 +15,7 @@ from perdure.store.base import PUT_OFF
 from tests.engine.rigged import Gate, Rigged
 from tests.engine.subscribing import Hands, listening, seen
 from tests.engine.support import Stage, Work, ask, done, ended, handlers, question, serving
+from tests.store.sealed import Place
 from tests.store.support import ADA, DONE, NAME, VirtualClock, asks, new_task, running
 from tests.support import PATIENCE, eventually
 
@@ -79,6 +81,69 @@ async def test_a_worker_runs_the_others_meanwhile(rigged: Rigged, clock: Virtual
         assert (await rigged.get(ADA, bad.id)).status is Status.WORKING
         clock.advance(PUT_OFF)
         assert (await ended(rigged, bad)).status is Status.COMPLETED
+
+
+async def test_one_of_which_nothing_at_all_can_be_read_is_left_to_the_store_which_puts_it_off(rigged: Rigged) -> None:
+    """Its row was damaged while it ran: its end can't be written, nor can it be put off under its claim."""
+    bad = await rigged.create(new_task())
+    rigged.fail("finish", 1, LACKING)
+    rigged.fail("retry", 1, LACKING)
+    async with serving(rigged, handlers(report=once), concurrency=1):
+        await eventually(lambda: "give_back" in rigged.calls, "its run was not given back")
+        assert (await ended(rigged, await rigged.create(new_task()))).status is Status.COMPLETED
+        assert (await ended(rigged, bad)).status is Status.COMPLETED
+    assert rigged.calls.count("open_session") == 1
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        return Place(f"sqlite:///{tmp_path / 'tasks.db'}")
+    return Place(request.getfixturevalue("emptied_database"))
+
+
+async def test_of_the_tasks_of_a_worker_one_whose_row_is_damaged_while_it_runs_is_put_off_alone(
+    place: Place, clock: VirtualClock
+) -> None:
+    running, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        running.release()
+        await go_on.wait()
+        return done()
+
+    store = place.store(clock)
+    await store.open()
+    bad, sound = [await store.create(new_task()) for _ in range(2)]
+    async with asyncio.timeout(PATIENCE), serving(store, handlers(report=work)):
+        for _ in range(2):
+            await running.acquire()
+        await place.rows(f"UPDATE perdure.task SET ttl_ms = -1, version = version + 1 WHERE seq = {bad.seq}")
+        go_on.set()
+        assert (await ended(store, sound)).status is Status.COMPLETED
+
+        async def put_off() -> bool:
+            return (None, clock.now + PUT_OFF, 0, 0) in await place.rows(
+                f"SELECT session, due_at, failures, deaths FROM perdure.run WHERE task_seq = {bad.seq}"
+            )
+
+        await eventually(put_off, "its worker has it still")
+        assert (await ended(store, await store.create(new_task()))).status is Status.COMPLETED
+    await store.close()
+
+
+@pytest.mark.parametrize("refusal", [NotStorable("too large"), ValueError("a bug")])
+async def test_nor_is_a_worker_ended_by_one_of_which_not_even_that_can_be_written(
+    rigged: Rigged, refusal: Exception
+) -> None:
+    bad = await rigged.create(new_task())
+    rigged.fail("finish", 1, refusal)
+    rigged.fail("finish", 1, LACKING)
+    async with serving(rigged, handlers(report=once), concurrency=1):
+        await eventually(lambda: "retry" in rigged.calls, "it was not put off")
+        assert (await ended(rigged, await rigged.create(new_task()))).status is Status.COMPLETED
+        assert (await rigged.get(ADA, bad.id)).status is Status.WORKING
+    assert rigged.calls.count("open_session") == 1
 
 
 async def test_a_run_whose_task_has_ended_is_stopped_though_nobody_here_can_read_how(rigged: Rigged) -> None:

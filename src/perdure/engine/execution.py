@@ -145,13 +145,18 @@ class Execution:
                 return self._work.result() if self._work.done() and not self._work.cancelled() else None
 
     async def _write_outcome(self, outcome: Outcome | Again | None) -> None:
+        """Write it, or leave the task to others: that it can't be read here is no concern of the worker's."""
+        try:
+            await self._write_some_end(outcome)
+        except Unreadable as error:
+            await self._put_off(error)
+
+    async def _write_some_end(self, outcome: Outcome | Again | None) -> None:
         """Write it, or else that it could not be stored: a task must come to some end."""
         try:
             await self._write(outcome)
-        except (LeaseLost, StoreUnavailable):
+        except (LeaseLost, StoreUnavailable, Unreadable):
             raise
-        except Unreadable as error:
-            await self._put_off(error)
         except PerdureError as error:
             logger.warning("what task %s came to could not be stored: %s", self._known_as, error)
             await self._store.finish(self.claim, _internal_error(str(error)))
@@ -162,7 +167,10 @@ class Execution:
     async def _put_off(self, error: Unreadable) -> None:
         """Leave it to whoever can read what is on record, or to a later time. It is no fault of the tool's."""
         logger.error("task %s is put off for %d s: %s", self._known_as, PUT_OFF // 1000, error)
-        await self._store.retry(self.claim, PUT_OFF, str(error))
+        try:
+            await self._store.retry(self.claim, PUT_OFF, str(error))
+        except Unreadable:  # nor can it be read how the task stands: then the store puts off what it is given back
+            await self._store.give_back(self.claim.session, frozenset({(self.claim.seq, self.claim.fence)}))
 
     async def _write(self, outcome: Outcome | Again | None) -> None:
         run, store, claim = self.run, self._store, self.claim

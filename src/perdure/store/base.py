@@ -18,9 +18,10 @@ carry or, outside of JSON values, with a null in it; nothing is changed then. Wh
 changing it changes nothing that is stored.
 
 Where values are sealed at rest, a verb that reads one may raise `Unreadable`: this process lacks the key, or the value
-is not what was sealed. It is never served, and nothing is changed then. Where a verb tells of many tasks, one that
-can't be read is left out. A status message that can't be opened is none of that: other words stand in its place, and it
-stays as it is stored.
+is not what was sealed; so may one that meets what was damaged. It is never served, and nothing is changed then. Where a
+verb tells of many tasks, one that can't be read is left out; where it takes their runs from workers, such a run is put
+off by `PUT_OFF`, with no attempt and no death more. A status message that can't be opened is none of that: other words
+stand in its place, and it stays as it is stored.
 
 Every verb may raise `StoreUnavailable`: nothing was changed, or the outcome is unknown to the caller and the verb is
 safe to call again. A verb that is cancelled while it waits may still happen. The store says in the log when that

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
 from perdure.domain import policy
@@ -38,6 +38,7 @@ from perdure.store.sealing import Codec
 __all__ = [
     "ID",
     "LISTED",
+    "LIVE",
     "OPERATION",
     "OWNED",
     "OWNED_STANDING",
@@ -58,6 +59,7 @@ __all__ = [
     "owned",
     "questions",
     "readable",
+    "refreshed",
     "run_state",
     "session",
     "stored_digest",
@@ -83,6 +85,9 @@ TASK: Final = f"tenant, principal, {OWNED}"
 """The columns of a task, as `task` reads them."""
 ID: Final = 3
 """Which of them is its id, for whoever has a row that can't be read."""
+
+LIVE: Final = "status, message, version, created_at, updated_at, ttl_ms, keep_ms, cancel_requested"
+"""The columns in which a task that is unfinished may have changed, as `refreshed` reads them."""
 
 STANDING: Final = f"tenant, principal, {OWNED_STANDING}"
 """The same of a task that is one of many."""
@@ -163,6 +168,29 @@ def _owned(owner: Owner, row: Any, codec: Codec) -> Task:
         None if result is None else codec.decode_object(result, owner, id_, "result"),
         None if error is None else _failure(error, owner, id_, codec),
     )
+
+
+def refreshed(known: Task, row: Any, codec: Codec) -> Task:
+    """A task as it is now, of what it was and a row of `LIVE`'s columns."""
+    status, message, version, created_at, updated_at, ttl_ms, keep_ms, cancel_requested = row
+    try:
+        if version == known.version and status in _STATUSES:  # it grows with every change
+            return known
+        if not (0 <= (ttl_ms or 0) <= _LONGEST and 0 <= (keep_ms or 0) <= _LONGEST):
+            raise ValueError("no store has written such a span")
+        return replace(
+            known,
+            status=_STATUSES[status],
+            message=None if message is None else codec.decode_message(message, known.owner, known.id),
+            version=version,
+            created_at=created_at,
+            updated_at=updated_at,
+            ttl_ms=ttl_ms,
+            keep_ms=keep_ms,
+            cancel_requested=bool(cancel_requested),
+        )
+    except _ODD as error:
+        raise codec.damaged(error, known.id, "row") from error
 
 
 def readable(rows: Iterable[Any], read: Callable[[Any], T]) -> Iterator[T]:

@@ -7,6 +7,7 @@ that each takes its locks with a single statement, in the order of the tasks' nu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from perdure.domain.errors import TaskExpired, TaskNotFound, Unreadable
 from perdure.domain.journal import Entry, admitted
@@ -18,6 +19,9 @@ from .jobs import Done
 from .sheet import Held, Named, Sheet
 
 __all__ = ["change_held", "change_named"]
+
+_NOBODYS: Final = -1
+"""No task has that number."""
 
 
 async def change_held(access: Access, verbs: Sequence[Held]) -> list[Done]:
@@ -39,12 +43,10 @@ async def change_named(access: Access, verbs: Sequence[Named]) -> list[Done]:
         sought = {Sought(verb.owner, verb.id) for verb in verbs if _is_let_in(verb, works)}
         await sheet.lock_named(sought)
         # What is over by now can't change any more, and is read without a lock; with its questions, if it has any.
-        locked = {record.task.id for record in sheet.records.values()}
-        for row in await finding.rows_of(access, [each for each in sought if each.id not in locked]):
+        for row in await finding.rows_of(access, [each for each in sought if each.id not in sheet.named]):
             sheet.take_up_over(row)
-        seqs = {record.task.id: seq for seq, record in sheet.records.items()}
-        await sheet.load_for((seqs[verb.id], verb) for verb in verbs if verb.id in seqs)
-        done = [_run(sheet, seqs.get(verb.id) if _is_let_in(verb, works) else None, verb) for verb in verbs]
+        await sheet.load_for((sheet.named[verb.id][0], verb) for verb in verbs if verb.id in sheet.named)
+        done = [_run(sheet, verb, let_in=_is_let_in(verb, works)) for verb in verbs]
         await sheet.flush()
         return await _tell_expired(access, verbs, done)
 
@@ -67,10 +69,10 @@ def _is_let_in(verb: Named, works: Mapping[tuple[str, str], Entry | Unreadable])
     return True
 
 
-def _run(sheet: Sheet, seq: int | None, verb: Named) -> Done:
-    record = None if seq is None else sheet.records[seq]
-    strange = record is not None and verb.owner is not None and record.task.owner != verb.owner
-    return sheet.run(-1 if seq is None or strange else seq, verb.act)
+def _run(sheet: Sheet, verb: Named, *, let_in: bool) -> Done:
+    seq, owner = sheet.named.get(verb.id, (_NOBODYS, None))
+    mine = let_in and verb.owner in (None, owner)
+    return sheet.run(seq if mine else _NOBODYS, verb.act)
 
 
 async def _tell_expired(access: Access, verbs: Sequence[Named], done: Sequence[Done]) -> list[Done]:

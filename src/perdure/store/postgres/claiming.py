@@ -22,7 +22,7 @@ from typing import Any
 from perdure.domain.errors import LeaseLost, Unreadable
 from perdure.domain.model import Claim, Demand, Status
 from perdure.store import rows, verbs
-from perdure.store.base import PROMOTED, PUT_OFF
+from perdure.store.base import PROMOTED
 from perdure.store.records import Record, Run
 
 from . import sql
@@ -143,9 +143,9 @@ class Claimant:
             await access.connection.execute(sql.SESSION_ALONE, session_id)
             found = await access.connection.fetch(sql.RUN_ORPHANED, session_id, fences)
             await sheet.lock([seq for (seq,) in found])
-            for seq, record in list(sheet.records.items()):
-                if record.run is not None and record.run.session == session_id and record.run.fence in fences:
-                    sheet.run(seq, lambda task, now: verbs.give_back(*unfinished(task), now))
+            for seq, run in [(seq, sheet.run_of(seq)) for (seq,) in found]:
+                if run is not None and run.session == session_id and run.fence in fences:
+                    sheet.free(seq, lambda task, now: verbs.give_back(*unfinished(task), now))
             await sheet.flush()
         del self.unsure[session_id]
 
@@ -305,8 +305,7 @@ async def _take_up(sheet: Sheet, claims: dict[int, Claim]) -> None:
 def _put_off(sheet: Sheet, seq: int, run: Run, id_: str) -> None:
     """Leave a run to whoever can read its task, or to a later time."""
     sheet.access.codec.put_off(id_)
-    run.put_aside(sheet.now + PUT_OFF)
-    sheet.writes.runs[seq] = run
+    sheet.put_off(seq, run)
 
 
 def _claim(taken: Claim, task: Record | None, now: int) -> Claim:

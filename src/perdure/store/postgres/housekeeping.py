@@ -16,7 +16,7 @@ from perdure.domain.model import JSONObject, Renewal, Session
 from perdure.domain.timeline import Event
 from perdure.store import verbs
 from perdure.store.codec import encode
-from perdure.store.records import Record
+from perdure.store.records import Record, Run
 
 from . import sql
 from .access import Access
@@ -55,14 +55,13 @@ async def give_back(access: Access, session_id: str, held: frozenset[tuple[int, 
     sheet = Sheet(access)
     async with access.writing():
         await sheet.lock([seq for seq, _ in held])
-        still = [seq for seq, fence in sorted(held) if _holds(session_id, fence, sheet.records.get(seq))]
+        still = [seq for seq, fence in sorted(held) if _holds(session_id, fence, sheet.run_of(seq))]
         done = _on_each(sheet, still, _give_back)
         await sheet.flush()
     return done
 
 
-def _holds(session_id: str, fence: int, record: Record | None) -> bool:
-    run = None if record is None else record.run
+def _holds(session_id: str, fence: int, run: Run | None) -> bool:
     return run is not None and (run.session, run.fence) == (session_id, fence)
 
 
@@ -70,8 +69,7 @@ async def close_session(access: Access, session_id: str) -> Done:
     sheet = Sheet(access)
     async with access.writing():
         await access.connection.execute(sql.SESSION_DELETE, session_id)
-        await _lock_of(sheet, [session_id])
-        done = _on_each(sheet, sheet.records, _give_back)
+        done = _on_each(sheet, await _lock_of(sheet, [session_id]), _give_back)
         await sheet.flush()
     return done
 
@@ -80,20 +78,19 @@ async def take_over(access: Access, gone: Collection[str], keep: Collection[str]
     sheet = Sheet(access)
     async with access.writing():
         lapsed = await access.connection.fetch(sql.SESSION_DELETE_DEAD, access.clock, [*gone], [*keep])
-        if dead := [id_ for (id_,) in lapsed]:
-            await _lock_of(sheet, dead)
-        done = _on_each(sheet, sheet.records, _bury(timeline.died))
+        dead = [id_ for (id_,) in lapsed]
+        done = _on_each(sheet, await _lock_of(sheet, dead) if dead else (), _bury(timeline.died))
         await sheet.flush()
     return done
 
 
-async def _lock_of(sheet: Sheet, sessions: Collection[str]) -> None:
+async def _lock_of(sheet: Sheet, sessions: Collection[str]) -> list[int]:
     """Lock the runs that sessions hold. They are deleted by now, so that no claim can add to these."""
     held = await sheet.access.connection.fetch(sql.RUN_OF_SESSIONS, [*sessions])
     await sheet.lock([seq for (seq,) in held])
-    for seq, record in list(sheet.records.items()):
-        if record.run is None or record.run.session not in sessions:  # its worker was just about to give it back
-            del sheet.records[seq]
+    runs = [(seq, sheet.run_of(seq)) for (seq,) in held]
+    # Without those that their worker was just about to give back.
+    return sorted(seq for seq, run in runs if run is not None and run.session in sessions)
 
 
 async def free_overdue(access: Access, limit: int, late_ms: int) -> Done:
@@ -103,14 +100,14 @@ async def free_overdue(access: Access, limit: int, late_ms: int) -> Done:
     sheet = Sheet(access)
     async with access.writing():
         await sheet.lock([seq for (seq,) in late])
-        overdue = (seq for (seq,) in late if _overran(sheet.records.get(seq), sheet.now - late_ms))
+        overdue = (seq for (seq,) in late if _overran(sheet.run_of(seq), sheet.now - late_ms))
         done = _on_each(sheet, overdue, _bury(timeline.overran))
         await sheet.flush()
     return done
 
 
-def _overran(record: Record | None, instant: int) -> bool:
-    deadline_at = None if record is None or record.run is None else record.run.deadline_at
+def _overran(run: Run | None, instant: int) -> bool:
+    deadline_at = None if run is None else run.deadline_at
     return deadline_at is not None and deadline_at < instant
 
 
@@ -155,8 +152,8 @@ async def bury(access: Access, gone: Sequence[Any], tombstone_ms: int) -> None:
 
 
 def _on_each(sheet: Sheet, seqs: Iterable[int], act: Act) -> Done:
-    """Run a verb on each of the tasks: how many, and what is to be announced."""
-    done = [sheet.run(seq, act) for seq in list(seqs)]
+    """Run a verb on each of the tasks, or put it off: how many, and what is to be announced."""
+    done = [sheet.free(seq, act) for seq in seqs]
     return Done(len(done), changes=[change for each in done for change in each.changes])
 
 

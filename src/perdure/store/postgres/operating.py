@@ -50,7 +50,7 @@ async def hasten(access: Access, task_id: str) -> Done:
         if seq is None:
             raise TaskNotFound
         await sheet.lock([seq])
-        if seq not in sheet.records:
+        if sheet.run_of(seq) is None:
             return Done(Hastened.OVER)
         done = await _hasten(sheet, seq)
         await sheet.flush()

@@ -22,9 +22,10 @@ from perdure.domain.journal import Entry
 from perdure.domain.model import Claim, InputRequest, InputState, Owner, Status, Task
 from perdure.domain.timeline import KEPT, Event
 from perdure.store import rows
+from perdure.store.base import PUT_OFF
 from perdure.store.codec import plain
 from perdure.store.records import Record, Run
-from perdure.store.sealing import BLIND, Codec
+from perdure.store.sealing import Codec
 
 from . import finding, sql
 from .access import Access
@@ -46,9 +47,6 @@ __all__ = [
     "unfinished",
     "while_open",
 ]
-
-_STATUSES: Final = {status.value: status for status in Status}
-
 
 Act = Callable[[Record | None, int], Any]
 
@@ -198,12 +196,16 @@ class Writes:
 class Sheet:
     """Locked records by number, and the time at which they were locked.
 
-    `unreadable`: those of which something was asked for that can't be opened here, each with why.
+    `unread`: the runs that are locked of tasks whose rows can't be read, and which are no records. `unreadable`: those,
+    and the tasks of which something else was asked for that can't be read here, each with why. `named`: number and
+    owner of each task by its id, whether or not it can be read.
     """
 
     access: Access
     now: int = 0
     records: dict[int, Record] = field(default_factory=dict[int, Record])
+    unread: dict[int, Run] = field(default_factory=dict[int, Run])
+    named: dict[str, tuple[int, Owner]] = field(default_factory=dict[str, tuple[int, Owner]])
     unreadable: dict[int, Unreadable] = field(default_factory=dict[int, Unreadable])
     writes: Writes = field(init=False)
 
@@ -218,9 +220,13 @@ class Sheet:
 
     def _take_up(self, locked: Iterable[Any]) -> None:
         for row in locked:
-            self.now = row[0]
-            task = rows.task(row[11:], self.access.codec)
-            self.records[task.seq] = Record(task, Run(*row[1:11]))
+            self.now, run = row[0], Run(*row[1:11])
+            tenant, principal, seq, id_ = row[11:15]
+            self.named[id_] = seq, Owner(tenant, principal)
+            with self._readable(seq):
+                self.records[seq] = Record(rows.task(row[11:], self.access.codec), run)
+            if seq in self.unreadable:
+                self.unread[seq] = run
 
     async def lock_named(self, sought: Collection[Sought]) -> None:
         """The same for tasks that are known by their ids, as far as one of those who seek them may have them."""
@@ -231,12 +237,14 @@ class Sheet:
         known = {claim.seq: claim.task for claim in claims}
         for row in await self.access.connection.fetch(sql.LOCK_HELD, self.access.clock, [*known]):
             self.now, seq = row[0], row[1]
-            self.records[seq] = Record(_refreshed(known[seq], row[12:], self.access.codec), Run(*row[2:12]))
+            with self._readable(seq):
+                task = rows.refreshed(known[seq], row[12:], self.access.codec)
+                self.records[seq] = Record(task, Run(*row[2:12]))
 
     def take_up_over(self, row: Any) -> None:
         """A task that is over, as `finding.rows_of` found it. Without a lock: it can't change any more."""
         seq: int = row["seq"]
-        self.records[seq] = Record(finding.with_questions(row, BLIND), None)
+        self.named[row["id"]] = seq, Owner(row["tenant"], row["principal"])
         with self._readable(seq):
             self.records[seq] = Record(finding.with_questions(row, self.access.codec), None)
 
@@ -298,6 +306,23 @@ class Sheet:
         self.records[seq] = draft
         return Done(value, changes=draft.changes)
 
+    def run_of(self, seq: int) -> Run | None:
+        """The run of a task that was locked, whether or not the task can be read."""
+        record = self.records.get(seq)
+        return self.unread.get(seq) if record is None else record.run
+
+    def free(self, seq: int, act: Act) -> Done:
+        """Run a verb by which a worker comes to have the run no more. If the task can't be read, it is put off."""
+        if seq not in self.unread:
+            return self.run(seq, act)
+        self.put_off(seq, self.unread[seq])
+        return Done()
+
+    def put_off(self, seq: int, run: Run) -> None:
+        """Leave a run to whoever can read its task, or to a later time."""
+        run.put_aside(self.now + PUT_OFF)
+        self.writes.runs[seq] = run
+
     async def flush(self) -> None:
         """Write what the verbs have changed."""
         await self.writes.flush(self.access.connection)
@@ -307,24 +332,6 @@ def unfinished(task: Record | None) -> tuple[Record, Run]:
     """A record that was locked, and its run."""
     assert task is not None and task.run is not None  # noqa: S101, PT018 - only unfinished tasks are locked
     return task, task.run
-
-
-def _refreshed(known: Task, row: Sequence[Any], codec: Codec) -> Task:
-    """A task as it is now, of what it was when it was claimed and `sql._LIVE`'s columns."""
-    status, message, version, created_at, updated_at, ttl_ms, keep_ms, cancel_requested = row
-    if version == known.version:  # it grows with every change
-        return known
-    return replace(
-        known,
-        status=_STATUSES[status],
-        message=None if message is None else codec.decode_message(message, known.owner, known.id),
-        version=version,
-        created_at=created_at,
-        updated_at=updated_at,
-        ttl_ms=ttl_ms,
-        keep_ms=keep_ms,
-        cancel_requested=cancel_requested,
-    )
 
 
 # -- rows to be written, in the order of the statements' arrays --------------------------------------------------------

@@ -37,7 +37,7 @@ _READY: Final = "session IS NULL AND due_at < 0"
 _TIMER: Final = "session IS NULL AND due_at >= 0"
 
 _RUN: Final = "handler, due_at, max_attempts, timeout_ms, session, fence, failures, deaths, deadline_at, minds_cancel"
-_LIVE: Final = "status, message, version, created_at, updated_at, ttl_ms, keep_ms, cancel_requested"
+_LIVE: Final = rows.LIVE
 _INPUT: Final = "key, request, issued_at, state, response, place, deadline, awaited"
 _ENTRY: Final = "place, verb, name, state, value, wake_at"
 
