@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from typing import NoReturn
 
 import asyncpg
@@ -10,16 +11,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.domain.errors import LeaseLost, StoreUnavailable
-from perdure.domain.model import Demand, Owner, Status
+from perdure.domain.journal import EntryState
+from perdure.domain.model import Demand, JSONObject, Owner, Status
 from perdure.store.memory.tables import in_turn
-from perdure.store.postgres import PostgresStore, claiming
+from perdure.store.postgres import PostgresStore, claiming, sql
 from perdure.store.postgres.access import Access
 from perdure.store.postgres.claiming import Claimant, Wanted
 from perdure.store.postgres.sight import Sight
 from perdure.store.postgres.url import Connection, parse
 from perdure.testing import VirtualClock
 from perdure.testing.postgresql import Cluster
-from perdure.testing.stores.support import ADA, DONE, HANDLER, LEASE, NAME, NOW, asks, hire, new_task, sleep
+from perdure.testing.stores.support import (
+    ADA,
+    AGE,
+    DONE,
+    HANDLER,
+    LEASE,
+    NAME,
+    NOW,
+    TOKEN,
+    asks,
+    both,
+    elsewhere,
+    hire,
+    new_task,
+    sleep,
+)
 from tests.store.postgres.proxy import Proxy, Side
 from tests.support import PATIENCE, eventually
 
@@ -304,6 +321,45 @@ async def test_a_server_that_is_asked_again_before_it_has_noticed_makes_the_seco
         await store.answer(ADA, task.id, {"name": "Eve"})
     again = await worker.claim_one()
     assert (await store.journal(again)).questions["name"].response == "Eve"
+
+
+# -- what is changed meanwhile -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims see what there is, and lock it once they have this lock."""
+    given = "unnest($1::text[], $2::text[], $3::int[], $4::bigint[]) AS share (handler, tenant, wanted, since)"
+    assert sql.RUN_CLAIM.count(given) == 1
+    late = f"(SELECT * FROM {given}, (SELECT pg_advisory_xact_lock(5) OFFSET 0) AS lock OFFSET 0) AS share"
+    monkeypatch.setattr(sql, "RUN_CLAIM", sql.RUN_CLAIM.replace(given, late))
+
+
+@pytest.mark.usefixtures("held_up")
+@pytest.mark.parametrize("change", ["cancel", "answer one", "answer both"])
+async def test_what_is_changed_between_a_claim_s_sight_of_a_task_and_its_lock_on_the_run_is_not_overwritten(
+    store: PostgresStore, outside: Connection, postgres: Cluster, change: str
+) -> None:
+    """What a client changes of a task that asks and is due all the same leaves the row of its run as it is."""
+    task = await store.create(new_task())
+    worker = await hire(store)
+    waits = replace(both(asks(name=NAME, age=AGE), elsewhere()), minds_cancel=True)
+    await store.park(await worker.claim_one(), waits)
+    assert (await store.settle(task.id, "0", TOKEN, EntryState.DONE, None)).status is Status.INPUT_REQUIRED
+    await outside.execute("SELECT pg_advisory_lock(5)")
+    claiming = asyncio.create_task(worker.claim_one())
+    await is_locked_out(postgres)
+    if change == "cancel":
+        changed = await store.request_cancel(ADA, task.id)
+    else:
+        answers: JSONObject = {"name": "Ada"} if change == "answer one" else {"name": "Ada", "age": 7}
+        changed = await store.answer(ADA, task.id, answers)
+    await outside.execute("SELECT pg_advisory_unlock(5)")
+    claim = await claiming
+    assert await store.get(ADA, task.id) == claim.task
+    assert claim.task.status is Status.WORKING
+    assert claim.task.cancel_requested == changed.cancel_requested == (change == "cancel")
+    assert claim.task.version == changed.version + (changed.status is Status.INPUT_REQUIRED)
 
 
 # -- what is out of sight ----------------------------------------------------------------------------------------------

@@ -119,7 +119,8 @@ class Claimant:
             alive = await access.connection.fetchrow(sql.SESSION_ALIVE, access.clock, wanted.session_id)
             if alive is None:
                 return Done(error=LeaseLost())
-            sheet.now, fence = alive
+            began, fence = alive
+            sheet.now = began
             if found.timers:
                 promoted = await access.connection.execute(sql.RUN_PROMOTE, access.clock, PROMOTED)
                 found = await _look(access, wanted, Sight()) or Found()
@@ -127,7 +128,7 @@ class Claimant:
             taken = await _take(sheet, wanted, found, fence)
         del self.unsure[wanted.session_id]
         if promoted not in ("", f"UPDATE {PROMOTED}"):
-            self.sight.promoted(sheet.now)
+            self.sight.promoted(began)  # no later: `sheet.now` moves on with what is read again
         for (handler, tenant), due_at in taken.last.items():
             self.sight.taken(handler, tenant, due_at)
         changes = [change for each in sheet.records.values() for change in each.changes]
@@ -272,6 +273,7 @@ async def _take(sheet: Sheet, wanted: Wanted, found: Found, fence: int) -> _Take
 async def _claimed(sheet: Sheet, taken: Sequence[Any], session_id: str, fence: int) -> list[Claim]:
     """The claims, without those of tasks that can't be read here."""
     claims: dict[int, Claim] = {}
+    asking: list[int] = []
     for row in taken:
         run, seq = Run(*row[2:12]), row[19]
         try:
@@ -284,19 +286,25 @@ async def _claimed(sheet: Sheet, taken: Sequence[Any], session_id: str, fence: i
             task, operation, fence, sheet.now, run.failures, run.deaths, run.deadline_at, session_id
         )
         if row[1] or task.status is Status.INPUT_REQUIRED:
-            sheet.records[task.seq] = Record(task, run)
-    if sheet.records:
-        await _take_up(sheet, claims)
+            asking.append(task.seq)
+    if asking:
+        await _take_up(sheet, claims, asking)
     await sheet.flush()
     return [*claims.values()]
 
 
-async def _take_up(sheet: Sheet, claims: dict[int, Claim]) -> None:
-    """What taking the run changes in the few tasks that have asked something."""
-    runs = {seq: unfinished(record)[1] for seq, record in sheet.records.items()}
-    await sheet.load_questions([*runs])
-    for seq, run in runs.items():
+async def _take_up(sheet: Sheet, claims: dict[int, Claim], asking: Sequence[int]) -> None:
+    """What taking the run changes in the few tasks that have asked something.
+
+    The tasks are read again, now that nobody else can change them. That statement saw them before it had the locks on
+    their runs, and a request to cancel or an answer that came in between need not have changed the run.
+    """
+    await sheet.lock(asking)
+    await sheet.load_questions([*sheet.records])
+    for seq in asking:
         if seq in sheet.unreadable:
+            run = sheet.run_of(seq)
+            assert run is not None  # noqa: S101 - it was locked
             _put_off(sheet, seq, run, claims.pop(seq).task.id)
         else:
             claims[seq] = sheet.run(seq, partial(_claim, claims[seq])).value

@@ -334,7 +334,7 @@ WHERE task_seq = ANY(ARRAY(
     FOR UPDATE SKIP LOCKED))"""  # noqa: S608
 
 # index: run_ready, run_pkey, task_pkey and input_pkey. A share of each tenant's runs, that which has been due longest
-# first. What another worker is about to take is passed over.
+# first. What another worker is about to take is passed over. Runs are locked; their tasks are seen as they were before.
 RUN_CLAIM: Final = f"""
 WITH taken AS MATERIALIZED (
     SELECT chosen.*
