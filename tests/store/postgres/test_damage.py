@@ -8,17 +8,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from perdure.domain.errors import StoreUnavailable, TaskNotFound, Unreadable
+from perdure.domain.errors import TaskNotFound, Unreadable
 from perdure.domain.journal import EntryState
-from perdure.domain.model import Status
+from perdure.domain.model import Demand, Status
 from perdure.store.base import PUT_OFF
 from perdure.store.postgres import PostgresStore
+from perdure.store.postgres.access import Access
+from perdure.store.postgres.claiming import Claimant, Wanted
 from perdure.store.postgres.url import Connection, parse
 from perdure.testing import VirtualClock
 from perdure.testing.stores.support import (
     ADA,
     BOB,
     DONE,
+    HANDLER,
     NOW,
     TOKEN,
     elsewhere,
@@ -29,7 +32,6 @@ from perdure.testing.stores.support import (
     step,
     waiting,
 )
-from tests.store.postgres.proxy import Proxy
 from tests.support import PATIENCE
 
 DAMAGE = ("status = 'elsewhere'", "ttl_ms = -1", "keep_ms = 9223372036854775807")
@@ -122,18 +124,16 @@ async def test_so_does_who_stops_what_is_past_its_ttl(
 async def test_so_does_a_claim_that_gives_back_what_an_earlier_one_took_unheard(
     store: PostgresStore, outside: Connection, database: str, clock: VirtualClock, damage: str
 ) -> None:
-    async with Proxy(database).up() as proxy:
-        behind = PostgresStore(proxy.url, clock)
-        await behind.open()
-        worker = await hire(behind)
-        bad, sound = [await store.create(new_task()) for _ in range(2)]
-        proxy.cut_at("COMMIT\0", "after")
-        with pytest.raises(StoreUnavailable):
-            await worker.claim(2)
-        await spoil(outside, bad.seq, damage)
-        assert (await worker.claim_one()).seq == sound.seq
-        assert await put_off(outside, bad.seq)
-        await behind.close()
+    worker, target = await hire(store), parse(database)
+    bad, sound = [await store.create(new_task()) for _ in range(2)]
+    fence = (await worker.claim(2))[0].fence
+    await spoil(outside, bad.seq, damage)
+    claimant = Claimant(unsure={worker.session: [fence]})
+    access = Access(await target.connect(PATIENCE), target, clock.now)
+    (done,) = await claimant.claim(access, [Wanted(worker.session, [Demand(HANDLER, 10)], 10)])
+    await access.connection.close()
+    assert [claim.seq for claim in done.value] == [sound.seq]
+    assert await put_off(outside, bad.seq)
 
 
 @damaged
