@@ -4,7 +4,7 @@ import asyncio
 import math
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from perdure.gateway import connections
 from perdure.gateway.connections import Connections
 from perdure.gateway.faults import BackendTimeout, BackendUnavailable
 from perdure.gateway.upstream import Bounds, Upstream
@@ -94,14 +95,22 @@ async def test_no_more_is_read_than_somebody_takes() -> None:
         await answer.aclose()
 
 
+AT_ONCE = 1_000
+"""Bytes, where no more than a tenth of that are read ahead."""
+
+
+@pytest.mark.parametrize("size", [1, AT_ONCE])
 @pytest.mark.parametrize("together", [True, False], ids=["in one piece with an answer", "later"])
-async def test_an_answer_that_nobody_asked_for_is_not_the_next_requests(together: bool) -> None:
+async def test_an_answer_that_nobody_asked_for_is_not_the_next_requests(
+    together: bool, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Clients share connections, and all of them begin to count at 1: somebody else's answer would pass for theirs."""
+    monkeypatch.setattr(connections, "_HIGH", AT_ONCE // 10)
     served, hung_up = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
-        writer.write(response(b"1") + (response(b"2") if together else b""))
+        writer.write(response(b"1" * size) + (response(b"2") if together else b""))
         await served.wait()
         writer.write(b"" if together else response(b"2"))
         assert not await reader.read()
@@ -110,10 +119,78 @@ async def test_an_answer_that_nobody_asked_for_is_not_the_next_requests(together
     async with serving(serve) as url, to(url) as there:
         for _ in range(2):
             answer = await there.send([], b"{}", math.inf)
-            assert [await answer.read(math.inf) for _ in range(2)] == [b"1", None]
+            assert [await answer.read(math.inf) for _ in range(2)] == [b"1" * size, None]
             await answer.aclose()
             served.set()
             await asyncio.wait_for(hung_up.wait(), PATIENCE)
+
+
+async def test_what_comes_while_nobody_reads_is_not_the_next_requests_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not read ahead lies in the kernel, where nobody sees it until the next request waits for its answer."""
+    monkeypatch.setattr(connections, "_HIGH", AT_ONCE // 10)
+    begun, hung_up = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        whole = response(b"1" * AT_ONCE)
+        writer.write(whole[:-AT_ONCE])
+        await begun.wait()
+        writer.write(whole[-AT_ONCE:])
+        await _rounds(10)
+        writer.write(response(b"2"))
+        with suppress(ConnectionResetError):  # who closes on what it has not read resets
+            assert not await reader.read()
+        hung_up.set()
+
+    async with serving(serve) as url, to(url) as there:
+        for _ in range(2):
+            answer = await there.send([], b"{}", math.inf)
+            begun.set()
+            await _rounds(20)
+            assert [await answer.read(math.inf) for _ in range(2)] == [b"1" * AT_ONCE, None]
+            await answer.aclose()
+            await asyncio.wait_for(hung_up.wait(), PATIENCE)
+
+
+@pytest.mark.parametrize("size", [1, AT_ONCE])
+async def test_a_backend_that_hangs_up_while_its_connection_rests_is_asked_on_another(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the one that it has left a request would be lost, and nobody could say whether it was carried out."""
+    monkeypatch.setattr(connections, "_HIGH", AT_ONCE // 10)
+    leaves, left = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(response(b"1" * size))
+        await leaves.wait()
+        writer.write_eof()
+        assert not await reader.read()
+        left.set()
+
+    async with serving(serve) as url, to(url) as there:
+        for _ in range(2):
+            answer = await there.send([], b"{}", math.inf)
+            assert [await answer.read(math.inf) for _ in range(2)] == [b"1" * size, None]
+            await answer.aclose()
+            leaves.set()
+            await asyncio.wait_for(left.wait(), PATIENCE)
+
+
+async def test_a_large_answer_costs_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_HIGH", AT_ONCE // 10)
+    async with liar(says(response(b"1" * AT_ONCE))) as backend, to(backend.url) as there:
+        for _ in range(3):
+            answer = await there.send([], b"{}", math.inf)
+            assert [await answer.read(math.inf) for _ in range(2)] == [b"1" * AT_ONCE, None]
+            await answer.aclose()
+        assert backend.connections == 1
+
+
+async def _rounds(times: int) -> None:
+    """Turns of the event loop, in each of which it reads what there is."""
+    for _ in range(times):
+        await asyncio.sleep(0)
 
 
 async def test_a_backend_that_takes_nothing_in_is_given_up() -> None:

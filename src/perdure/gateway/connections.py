@@ -161,10 +161,11 @@ class _Connection(asyncio.Protocol):
             self.close()
             return
         self._data = self._data + data if self._data else data
+        if _wake(self._reader):  # and whoever is woken takes it before more can come
+            return
         if len(self._data) > _HIGH and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
-        _wake(self._reader)
 
     def eof_received(self) -> None:
         self._ended = True
@@ -244,7 +245,8 @@ class _Connection(asyncio.Protocol):
     def renew(self) -> bool:
         """Be ready for another request; False: that can't be."""
         http = self._http
-        more = self._data or http.trailing_data[0]  # than the response: it would be the next one, to somebody else
+        # More than the response would be the next one, to somebody else. While reading is paused nobody knows.
+        more = self._data or http.trailing_data[0] or self._paused
         if more or self.gone or http.our_state is not h11.DONE or http.their_state is not h11.DONE:
             return False
         http.start_next_cycle()
@@ -300,9 +302,12 @@ def _folded(headers: Any) -> dict[str, str]:
     return folded
 
 
-def _wake(waiting: asyncio.Future[None] | None) -> None:
-    if waiting is not None and not waiting.done():
-        waiting.set_result(None)
+def _wake(waiting: asyncio.Future[None] | None) -> bool:
+    """Whether somebody was waiting."""
+    if waiting is None or waiting.done():
+        return False
+    waiting.set_result(None)
+    return True
 
 
 def _fail(waiting: asyncio.Future[None]) -> None:
