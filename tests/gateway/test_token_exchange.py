@@ -159,6 +159,17 @@ async def test_when_who_began_the_exchange_goes_away_another_one_begins_it_anew(
         assert await asyncio.wait_for(second, PATIENCE) == {"authorization": "Bearer for-b"}
 
 
+async def test_an_answer_that_nobody_asked_for_is_not_the_next_users_token() -> None:
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        (text,) = form(asked)["subject_token"]
+        good = response({**GRANT, "access_token": f"for-{text}"})
+        writer.write(good + response({**GRANT, "access_token": "somebody-elses"}))
+
+    async with exchanging(answer) as (_, exchange):
+        for text in ("ada", "bob"):
+            assert await exchange.headers(ADA, token(text)) == {"authorization": f"Bearer for-{text}"}
+
+
 @pytest.mark.parametrize(
     "error", ["invalid_grant", "invalid_request", "invalid_target", "invalid_scope", "access_denied"]
 )

@@ -117,9 +117,9 @@ class TokenExchange:
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._flights: dict[bytes, _Flight] = {}
         self._seldom = Seldom()
-        self._pool = httpx2.AsyncHTTPTransport(
-            limits=httpx2.Limits(max_connections=_POOL, keepalive_expiry=4.0), verify=self._url.scheme == "https"
-        )
+        # None is kept: what comes in one piece with an answer httpx2 has for the next one, which is another user's token.
+        limits = httpx2.Limits(max_connections=_POOL, max_keepalive_connections=0)
+        self._pool = httpx2.AsyncHTTPTransport(limits=limits, verify=self._url.scheme == "https")
 
     async def aclose(self) -> None:
         """Close its connections."""
