@@ -99,10 +99,9 @@ class Forwarding:
                 return
             async with aclosing(exchange.events()) as events:
                 async for each in events:
-                    if "method" not in each:
+                    if "method" not in each:  # the last one: what is left to hear is that the stream ends
                         await outlet.answer(await self._answer(it, asker, each, 200))
-                        return
-                    if each["method"] != TASKS and "id" not in each:
+                    elif each["method"] != TASKS and "id" not in each:
                         await outlet.event(each)
 
     async def _told(self, it: Forwarded, asker: Asker, deadline: float) -> Mapping[str, str]:
