@@ -187,6 +187,10 @@ async def test_a_large_answer_costs_no_connection(monkeypatch: pytest.MonkeyPatc
         assert backend.connections == 1
 
 
+def soon(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
 async def _rounds(times: int) -> None:
     """Turns of the event loop, in each of which it reads what there is."""
     for _ in range(times):
@@ -200,6 +204,39 @@ async def test_a_backend_that_takes_nothing_in_is_given_up() -> None:
     async with serving(deaf) as url, to(url, write=0.1) as there:
         with pytest.raises(httpx2.WriteTimeout):
             await there.send([], bytes(32 << 20), math.inf)
+
+
+@pytest.mark.parametrize("size", [2, 32 << 20])
+async def test_a_deadline_holds_for_writing_and_reading_alike(size: int) -> None:
+    async def deaf(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        pass
+
+    async with serving(deaf) as url, to(url, write=PATIENCE) as there:
+        with pytest.raises(httpx2.ReadTimeout):
+            await there.send([], bytes(size), soon(0.1))
+
+
+async def test_a_deadline_holds_for_connecting_and_says_nothing_of_the_backend() -> None:
+    async def deaf(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        """And so no TLS is agreed upon."""
+
+    async with serving(deaf) as url:
+        for connect, error in ((PATIENCE, httpx2.PoolTimeout), (0.1, httpx2.ConnectTimeout)):
+            trust = ssl.create_default_context()
+            there = Connections(httpx2.URL(url), trust, connect=connect, write=PATIENCE, kept=PATIENCE)
+            with pytest.raises(error):
+                await there.send([], b"{}", soon(0.1) if connect == PATIENCE else math.inf)
+
+
+async def test_a_deadline_holds_however_much_comes() -> None:
+    async def chatters(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+            await asyncio.sleep(0)
+
+    async with liar(chatters) as backend, to(backend.url) as there:
+        with pytest.raises(httpx2.ReadTimeout):
+            await asyncio.wait_for(there.send([], b"{}", soon(0.1)), PATIENCE)
 
 
 async def test_headers_of_one_name_are_one_header() -> None:

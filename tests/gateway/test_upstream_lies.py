@@ -328,7 +328,7 @@ async def test_a_backend_that_dies_right_after_the_response_has_answered() -> No
     [
         (httpx2.ConnectTimeout, BackendTimeout, False, True),
         (httpx2.WriteTimeout, BackendTimeout, True, True),
-        (httpx2.PoolTimeout, BackendUnavailable, False, False),
+        (httpx2.PoolTimeout, BackendTimeout, False, False),
         (httpx2.ConnectError, BackendUnavailable, False, True),
         (httpx2.ProxyError, BackendUnavailable, False, True),
         (httpx2.ReadError, BackendUnavailable, True, True),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar, cast
 
 import anyio
@@ -18,11 +19,10 @@ from mcp.server.auth.provider import AccessToken
 from perdure.domain.model import JSONObject, Owner
 
 from . import own
-from .faults import BackendTimeout
 from .health import Health
 from .identity import Passing
 from .retrying import Safe
-from .upstream import Reply, Upstream
+from .upstream import Reply, Upstream, Who
 
 __all__ = ["Asker", "Backend", "Naming", "of_each"]
 
@@ -115,15 +115,13 @@ class Backend:
             Fault: there is none.
         """
         deadline = asyncio.get_running_loop().time() + (self.timeout if within is None else within)
-        bound = asyncio.timeout_at(deadline)
-        try:
-            async with bound:
-                told = {**headers, **await self.passing.headers(asker.owner, asker.token)}
-                return await self.upstream.request(message, told, deadline=deadline, retry=retry, lane=asker.owner)
-        except TimeoutError:
-            if bound.expired():
-                raise BackendTimeout(self.name, begun=True, counts=False) from None
-            raise
+        return await self.upstream.request(
+            message, headers, self.who(asker), deadline=deadline, retry=retry, lane=asker.owner
+        )
+
+    def who(self, asker: Asker) -> Who:
+        """How it is told who asks."""
+        return partial(self.passing.headers, asker.owner, asker.token)
 
 
 async def of_each(backends: Sequence[Backend], ask: Callable[[Backend], Awaitable[T]]) -> dict[str, T]:

@@ -80,9 +80,9 @@ class Connections:
             head = h11.Request(method="POST", target=self._target, headers=[self._authority, *headers, length])
         except h11.LocalProtocolError as error:
             raise httpx2.LocalProtocolError(str(error)) from error
-        connection = self._kept_one() or await self._new()
+        connection = self._kept_one() or await self._new(until)
         try:
-            await connection.send(head, body, self._write)
+            await connection.send(head, body, self._write, until)
             return _Answer(connection, await connection.head(until), self._release)
         except BaseException:
             connection.close()
@@ -104,7 +104,7 @@ class Connections:
                 return connection
         return None
 
-    async def _new(self) -> _Connection:
+    async def _new(self, until: float) -> _Connection:
         loop = asyncio.get_running_loop()
         hostname = None if self._trust is None else self._host
         # uvloop's, which uvicorn takes where it is installed, knows no races: it tries one address after the other.
@@ -112,12 +112,13 @@ class Connections:
         if self._races and isinstance(loop, asyncio.BaseEventLoop):
             racing = {"happy_eyeballs_delay": _NEXT_ADDRESS}
         try:
-            with anyio.fail_after(self._connect):
+            with anyio.fail_after(min(self._connect, until - loop.time())):
                 _, connection = await loop.create_connection(
                     _Connection, self._host, self._port, ssl=self._trust, server_hostname=hostname, **racing
                 )
         except TimeoutError as error:
-            raise httpx2.ConnectTimeout(str(error)) from error
+            late = loop.time() >= until  # which is not the backend's fault
+            raise (httpx2.PoolTimeout if late else httpx2.ConnectTimeout)(str(error)) from error
         except (OSError, ssl.CertificateError) as error:
             raise httpx2.ConnectError(str(error)) from error
         return connection
@@ -185,17 +186,19 @@ class _Connection(asyncio.Protocol):
 
     # -- one request ---------------------------------------------------------------------------------------------------
 
-    async def send(self, head: h11.Request, body: bytes, within: float) -> None:
+    async def send(self, head: h11.Request, body: bytes, within: float, until: float) -> None:
         self._rests = False
         http, transport = self._http, cast("asyncio.Transport", self._transport)
         pieces = http.send(head), http.send(h11.Data(body)), http.send(h11.EndOfMessage())
         transport.write(b"".join(piece for piece in pieces if piece))
         if self._writer is not None:
+            loop = asyncio.get_running_loop()
             try:
-                with anyio.fail_after(within):
+                with anyio.fail_after(min(within, until - loop.time())):
                     await self._writer
             except TimeoutError as error:
-                raise httpx2.WriteTimeout(str(error)) from error
+                late = loop.time() >= until
+                raise (httpx2.ReadTimeout if late else httpx2.WriteTimeout)(str(error)) from error
 
     async def head(self, until: float) -> h11.Response:
         while True:
@@ -229,6 +232,8 @@ class _Connection(asyncio.Protocol):
                 self._paused = False
                 self._transport.resume_reading()
             loop = asyncio.get_running_loop()
+            if loop.time() >= until:  # however much comes: what is there is always earlier than a timer
+                raise httpx2.ReadTimeout("nothing came in time")
             self._reader = reader = loop.create_future()
             late = loop.call_at(until, _fail, reader) if until < math.inf else None
             try:

@@ -261,8 +261,8 @@ def of_transport(backend: str, error: httpx2.TransportError) -> Fault:
         return Fault(backend, f"The request can't be sent to the backend {backend}")
     if isinstance(error, httpx2.ConnectTimeout):
         return BackendTimeout(backend, begun=False, counts=True)
-    if isinstance(error, httpx2.PoolTimeout):
-        return BackendUnavailable(backend, counts=False)
+    if isinstance(error, httpx2.PoolTimeout):  # there was no time left for making a connection
+        return BackendTimeout(backend, begun=False, counts=False)
     if isinstance(error, httpx2.ConnectError | httpx2.ProxyError):
         return BackendUnavailable(backend)
     if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError | httpx2.WriteError):

@@ -26,7 +26,7 @@ from . import rewriting
 from .answers import Answer, failure, passed, refused_handle
 from .backends import Asker, Backend
 from .envelope import Request
-from .faults import BackendTimeout, Fault, Unrouted
+from .faults import Fault, Unrouted
 from .feed import TASKS
 from .inflight import Pending
 from .relay import Outlet
@@ -88,10 +88,10 @@ class Forwarding:
         outlet.keep_alive()
         deadline = anyio.current_time() + it.backend.timeout
         message = it.request.message(it.params)
-        told = await self._told(it, asker, deadline)
-        retry = it.safe(message)
         # The deadline is the backend's: what the client takes to read what comes is on nobody's account.
-        stream = it.backend.upstream.stream(message, told, deadline=deadline, retry=retry, lane=asker.owner)
+        stream = it.backend.upstream.stream(
+            message, it.headers, it.backend.who(asker), deadline=deadline, retry=it.safe(message), lane=asker.owner
+        )
         async with stream as exchange:
             if not exchange.is_stream:
                 response = cast("JSONObject", await exchange.body())
@@ -103,12 +103,6 @@ class Forwarding:
                         await outlet.answer(await self._answer(it, asker, each, 200))
                     elif each["method"] != TASKS and "id" not in each:
                         await outlet.event(each)
-
-    async def _told(self, it: Forwarded, asker: Asker, deadline: float) -> Mapping[str, str]:
-        """The headers, with who asks: an authorization server may have to be asked for that."""
-        with anyio.CancelScope(deadline=deadline):
-            return {**it.headers, **await it.backend.passing.headers(asker.owner, asker.token)}
-        raise BackendTimeout(it.backend.name, begun=False, counts=False)
 
     async def _answer(self, it: Forwarded, asker: Asker, response: JSONObject, status: int) -> Answer:
         if response.get("id") is None:  # an error may come without one

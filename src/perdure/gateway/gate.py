@@ -33,10 +33,11 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One request. `changed` is called when it is let in or turned out while it waits."""
+    """One request. `changed` is called when it is let in or turned out while it waits. `waited`: it had to."""
 
     lane: Hashable
     state: State = State.WAITS
+    waited: bool = False
     changed: Callable[[], None] = field(default=lambda: None)
 
 
@@ -132,6 +133,7 @@ class Gate:
         """
         ticket = self.line.enter(lane)
         if ticket.state is State.WAITS:
+            ticket.waited = True
             try:
                 await self._wait(ticket, deadline)
             except BaseException:

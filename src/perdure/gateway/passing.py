@@ -7,6 +7,7 @@ token whose audience names it, or is nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Protocol, cast
 
@@ -22,12 +23,15 @@ __all__ = ["Anonymous", "ForwardToken", "Passing", "audiences"]
 class Passing(Protocol):
     """Says who asks, to one backend."""
 
-    async def headers(self, owner: Owner, token: AccessToken | None) -> Mapping[str, str]:
-        """What goes with a request of `owner`, who came with `token`, if with any.
+    async def headers(self, owner: Owner, token: AccessToken | None, until: float = math.inf) -> Mapping[str, str]:
+        """What goes with a request of `owner`, who came with `token`, if with any. It may be good for a minute only.
+
+        `until`: a moment of the event loop's clock, for whoever has to ask somebody else.
 
         Raises:
             IdentityRefused: the backend can't be told, and so is not asked.
             IdentityUnavailable: not just now.
+            BackendTimeout: not by then.
         """
         ...
 
@@ -39,7 +43,7 @@ class Passing(Protocol):
 class Anonymous:
     """The backend is told nothing: to it, all clients of the gateway are one."""
 
-    async def headers(self, owner: Owner, token: AccessToken | None) -> Mapping[str, str]:
+    async def headers(self, owner: Owner, token: AccessToken | None, until: float = math.inf) -> Mapping[str, str]:
         return {}
 
     async def aclose(self) -> None:
@@ -56,7 +60,7 @@ class ForwardToken:
         self._backend = backend
         self._audience = audience
 
-    async def headers(self, owner: Owner, token: AccessToken | None) -> Mapping[str, str]:
+    async def headers(self, owner: Owner, token: AccessToken | None, until: float = math.inf) -> Mapping[str, str]:
         if token is None:
             raise IdentityRefused(self._backend, "the request came without a token")
         if self._audience not in audiences(token):

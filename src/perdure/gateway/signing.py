@@ -18,6 +18,7 @@ on the way can use it for a minute.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -141,7 +142,7 @@ class SignedHeader:
         self._life = life
         self._now = now
 
-    async def headers(self, owner: Owner, token: AccessToken | None) -> Mapping[str, str]:
+    async def headers(self, owner: Owner, token: AccessToken | None, until: float = math.inf) -> Mapping[str, str]:
         now = int(self._now())
         claims: dict[str, Any] = {
             "iss": self._issuer,

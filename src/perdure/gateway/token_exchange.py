@@ -29,7 +29,7 @@ from perdure.domain.hosts import is_this_machine
 from perdure.domain.model import JSONObject, Owner
 from perdure.wire.refusals import Seldom
 
-from .faults import Fault, IdentityRefused, IdentityUnavailable
+from .faults import BackendTimeout, Fault, IdentityRefused, IdentityUnavailable
 from .rawjson import NotJSON, decode
 from .urls import callable_url
 
@@ -117,7 +117,7 @@ class TokenExchange:
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._flights: dict[bytes, _Flight] = {}
         self._seldom = Seldom()
-        # None is kept: what comes in one piece with an answer httpx2 has for the next one, which is another user's token.
+        # None is kept: what comes in one piece with an answer is to httpx2 the next one, which is another user's token.
         limits = httpx2.Limits(max_connections=_POOL, max_keepalive_connections=0)
         self._pool = httpx2.AsyncHTTPTransport(limits=limits, verify=self._url.scheme == "https")
 
@@ -125,10 +125,12 @@ class TokenExchange:
         """Close its connections."""
         await self._pool.aclose()
 
-    async def headers(self, owner: Owner, token: AccessToken | None) -> Mapping[str, str]:
+    async def headers(self, owner: Owner, token: AccessToken | None, until: float = math.inf) -> Mapping[str, str]:
         if token is None:
             raise IdentityRefused(self._backend, "the request came without a token")
-        return {"authorization": f"Bearer {await self._exchanged(token)}"}
+        with anyio.CancelScope(deadline=until):
+            return {"authorization": f"Bearer {await self._exchanged(token)}"}
+        raise BackendTimeout(self._backend, begun=False, counts=False)
 
     async def _exchanged(self, token: AccessToken) -> str:
         name = hashlib.sha256(token.token.encode()).digest()

@@ -6,8 +6,9 @@ that gives one user's cookies to the next, no redirects, no credentials or proxi
 Streams that are listened to have connections and a gate of their own: they stay open for hours, and would take the
 places of the calls.
 
-A request goes: breaker (without waiting, if the backend is left alone), gate, breaker again (it may have opened
-meanwhile), head, body. Nothing is sent twice but by `Safe`.
+A request goes: who asks, breaker (without waiting, if the backend is left alone), gate, breaker again (it may have
+opened meanwhile), head, body. Nothing is sent twice but by `Safe`, and then as a request that is made anew. Each step
+keeps to the deadline by itself, so it can be told whether anything was sent.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ from .retrying import Safe
 from .sse import SSEBounds
 from .urls import callable_url
 
-__all__ = ["Bounds", "Exchange", "Reply", "Safe", "Upstream"]
+__all__ = ["Bounds", "Exchange", "Reply", "Safe", "Upstream", "Who"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Who = Callable[[float], Awaitable[Mapping[str, str]]]
+"""Makes the headers that say who asks, by a moment of the event loop's clock, or raises a `Fault`."""
 
 _LISTEN: Final = "subscriptions/listen"
 _KEPT: Final = 4.0
@@ -222,6 +226,7 @@ class Upstream:
         self,
         message: JSONObject,
         headers: Mapping[str, str],
+        who: Who | None = None,
         *,
         deadline: float,
         retry: Safe | None = None,
@@ -232,6 +237,7 @@ class Upstream:
         Args:
             message: a request or a notification.
             headers: to send; those that are between a client and the gateway are left out.
+            who: makes more of them, for each try anew: what says who asks may be good for a minute.
             deadline: a moment of the event loop's clock (`anyio.current_time`).
             retry: see `safe`.
             lane: whose request it is: one lane can't keep the others waiting.
@@ -240,13 +246,14 @@ class Upstream:
             Fault: there is none.
         """
         deadline = min(deadline, asyncio.get_running_loop().time() + self.bounds.total)
-        return await self._insist(lambda: self._once(message, headers, deadline, lane), deadline, retry)
+        return await self._insist(lambda: self._once(message, headers, who, deadline, lane), deadline, retry)
 
     @asynccontextmanager
     async def stream(
         self,
         message: JSONObject,
         headers: Mapping[str, str],
+        who: Who | None = None,
         *,
         deadline: float,
         retry: Safe | None = None,
@@ -259,7 +266,7 @@ class Upstream:
         Raises:
             Fault: there is none. Reading it may raise one as well.
         """
-        exchange = await self._insist(lambda: self._begun(message, headers, deadline, lane), deadline, retry)
+        exchange = await self._insist(lambda: self._begun(message, headers, who, deadline, lane), deadline, retry)
         try:
             yield exchange
         finally:
@@ -288,24 +295,29 @@ class Upstream:
                 raise failed
 
     async def _begun(
-        self, message: JSONObject, headers: Mapping[str, str], deadline: float, lane: Hashable
+        self, message: JSONObject, headers: Mapping[str, str], who: Who | None, deadline: float, lane: Hashable
     ) -> Exchange:
         """A response that has begun, if it is let through. Whoever gets it has to close it."""
+        told = headers if who is None else {**headers, **await who(deadline)}
         self._refuse_if_left_alone()
         listens = message.get("method") == _LISTEN
         gate = self.streams if listens else self.calls
         ticket = await gate.enter(lane, deadline)
         try:
+            if ticket.waited and who is not None:  # asked for before too, so that nobody has a place only to wait here
+                told = {**headers, **await who(deadline)}
             permit = self._permit()
-        except Fault:
+        except BaseException:
             gate.leave(ticket)
             raise
         # That a stream ends is ordinary, after an hour without a word for one, and whoever listens says so.
         outcome = _Outcome(self.breaker, permit, _unsaid if listens else self._note, gate, ticket)
-        return await self._exchange(message, headers, deadline, outcome)
+        return await self._exchange(message, told, deadline, outcome)
 
-    async def _once(self, message: JSONObject, headers: Mapping[str, str], deadline: float, lane: Hashable) -> Reply:
-        return await self._read(await self._begun(message, headers, deadline, lane), message)
+    async def _once(
+        self, message: JSONObject, headers: Mapping[str, str], who: Who | None, deadline: float, lane: Hashable
+    ) -> Reply:
+        return await self._read(await self._begun(message, headers, who, deadline, lane), message)
 
     async def _read(self, exchange: Exchange, message: JSONObject) -> Reply:
         response: JSONObject | None = None
