@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import h11
 import httpx2
 import pytest
 from cryptography import x509
@@ -17,10 +18,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perdure.gateway import connections
 from perdure.gateway.connections import Connections
 from perdure.gateway.faults import BackendTimeout, BackendUnavailable
+from perdure.gateway.hops import OURS
 from perdure.gateway.upstream import Bounds, Upstream
 from tests.support import PATIENCE
 
@@ -187,6 +191,14 @@ async def test_a_large_answer_costs_no_connection(monkeypatch: pytest.MonkeyPatc
         assert backend.connections == 1
 
 
+async def _asked(there: Connections) -> None:
+    """Once, so that there is a connection."""
+    answer = await there.send([], b"{}", math.inf)
+    while await answer.read(math.inf) is not None:
+        pass
+    await answer.aclose()
+
+
 def soon(seconds: float) -> float:
     return asyncio.get_running_loop().time() + seconds
 
@@ -208,10 +220,12 @@ async def test_a_backend_that_takes_nothing_in_is_given_up() -> None:
 
 @pytest.mark.parametrize("size", [2, 32 << 20])
 async def test_a_deadline_holds_for_writing_and_reading_alike(size: int) -> None:
-    async def deaf(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-        pass
+    async def answers_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(response(b"{}"))
 
-    async with serving(deaf) as url, to(url, write=PATIENCE) as there:
+    async with serving(answers_once) as url, to(url, write=PATIENCE) as there:
+        await _asked(there)
         with pytest.raises(httpx2.ReadTimeout):
             await there.send([], bytes(size), soon(0.1))
 
@@ -230,11 +244,13 @@ async def test_a_deadline_holds_for_connecting_and_says_nothing_of_the_backend()
 
 async def test_a_deadline_holds_however_much_comes() -> None:
     async def chatters(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-        while True:
+        while len(backend.asked) > 1:
             writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
             await asyncio.sleep(0)
+        writer.write(response(b"{}"))
 
     async with liar(chatters) as backend, to(backend.url) as there:
+        await _asked(there)
         with pytest.raises(httpx2.ReadTimeout):
             await asyncio.wait_for(there.send([], b"{}", soon(0.1)), PATIENCE)
 
@@ -246,11 +262,31 @@ async def test_headers_of_one_name_are_one_header() -> None:
         await answer.aclose()
 
 
-async def test_a_header_that_would_be_two_is_not_sent() -> None:
+@pytest.mark.parametrize("at", ["name", "value"])
+@pytest.mark.parametrize("byte", [b"\r\n", b"\r", b"\n", b"\0", b"\v", b"\f", b"\r\n\r\n"], ids=repr)
+async def test_a_header_that_would_be_two_is_not_sent(byte: bytes, at: str) -> None:
     async with liar(answers) as backend, to(backend.url) as there:
-        with pytest.raises(httpx2.LocalProtocolError):
-            await there.send([(b"x-one", b"1\r\nx-two: 2")], b"{}", math.inf)
+        for made in (b"1" + byte + b"x-two: 2", byte + b"1", b"1" + byte):
+            header = (made, b"1") if at == "name" else (b"x-one", made)
+            with pytest.raises(httpx2.LocalProtocolError):
+                await there.send([(b"x-zero", b"0"), header], b"{}", math.inf)
         assert not backend.asked
+
+
+@given(
+    st.binary(max_size=4) | st.text("x-1:\t \r", max_size=4).map(str.encode),
+    st.binary(max_size=6) | st.text("1:\t \r\n\x7f", max_size=6).map(str.encode),
+)
+def test_what_may_be_sent_is_what_h11_would_have_sent_and_in_the_same_bytes(name: bytes, value: bytes) -> None:
+    there = Connections(httpx2.URL("http://b.example/mcp"), None, connect=1.0, write=1.0, kept=1.0)
+    headers = [(b"host", b"b.example"), *OURS, (name, value), (b"content-length", b"7")]
+    try:
+        request = h11.Request(method="POST", target="/mcp", headers=headers)
+    except h11.LocalProtocolError:
+        with pytest.raises(httpx2.LocalProtocolError):
+            there.head([(name, value)], 7)
+    else:
+        assert there.head([(name, value)], 7) == h11.Connection(h11.CLIENT).send(request)
 
 
 async def test_a_proxy_that_is_configured_is_asked_for_the_backend() -> None:

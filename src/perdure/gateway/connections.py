@@ -2,8 +2,10 @@
 
 A hop is paid for with every request, and a general client's share of it was more than that of all else together. This
 one knows what the gateway sends (a POST with its whole body) and so sends head and body in one piece: whoever gets them
-in two is woken twice. What the bytes of a response mean is h11's to say, as for the server in front. And it knows that
-the next request may be somebody else's: a connection on which more comes than was asked for is closed.
+in two is woken twice. Of a head most is the same each time. h11 writes that once, and what is added is held against the
+same grammar, so that no value can be a second header or a second request. What the bytes of a response mean is h11's to
+say, as for the server in front. And this one knows that the next request may be somebody else's: a connection on which
+more comes than was asked for is closed.
 
 Nobody waits for a place here; the gate before it sees to that. Errors are those of httpx2, which speaks to backends
 behind a proxy (`proxied`): whoever judges them need not know which of the two it was.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import math
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
@@ -22,12 +25,22 @@ import anyio
 import h11
 import httpx2
 
+from .hops import OURS
+
 __all__ = ["Connections", "Response"]
 
 _HIGH: Final = 64 * 1024
 """Bytes that are read ahead of whoever reads the response, at most; as many may be of one head."""
 _NEXT_ADDRESS: Final = 0.25
 """Seconds after which the next address of a name is tried as well."""
+
+_NAME: Final = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_VALUE: Final = re.compile(rb"([^\0\s]+([ \t]+[^\0\s]+)*)?")
+"""As h11 has them: no break of a line, and no blank at either end."""
+_LENGTH: Final = (b"content-length", b"0")
+_ASKED: Final = h11.Request(method="POST", target="/", headers=[(b"host", b"-"), _LENGTH])
+_ALL_OF_IT: Final = h11.EndOfMessage()
+"""What h11 is told of each request, so that it knows whose turn it is."""
 
 
 class Response(Protocol):
@@ -59,8 +72,7 @@ class Connections:
         self, url: httpx2.URL, trust: ssl.SSLContext | None, *, connect: float, write: float, kept: float
     ) -> None:
         self._host, self._port = url.host, url.port or (443 if trust is not None else 80)
-        self._authority = (b"host", url.netloc)
-        self._target = url.raw_path
+        self._begins = _beginning(url)
         self._trust = trust
         # Of one address there are no two to race; and a race that is cancelled leaves a socket to the collector.
         self._races = not _is_address(url.host)
@@ -75,18 +87,25 @@ class Connections:
         Raises:
             httpx2.TransportError: there is none, or none by then.
         """
-        try:
-            length = (b"content-length", b"%d" % len(body))
-            head = h11.Request(method="POST", target=self._target, headers=[self._authority, *headers, length])
-        except h11.LocalProtocolError as error:
-            raise httpx2.LocalProtocolError(str(error)) from error
+        request = self.head(headers, len(body)) + body
         connection = self._kept_one() or await self._new(until)
         try:
-            await connection.send(head, body, self._write, until)
+            await connection.send(request, self._write, until)
             return _Answer(connection, await connection.head(until), self._release)
         except BaseException:
             connection.close()
             raise
+
+    def head(self, headers: Sequence[tuple[bytes, bytes]], length: int) -> bytes:
+        """Of a request with these headers, beside those that each has, and a body of `length` bytes.
+
+        Raises:
+            httpx2.LocalProtocolError: one of them can't be sent.
+        """
+        if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers):
+            raise httpx2.LocalProtocolError("a header can't be sent")
+        added = b"".join([b"%b: %b\r\n" % header for header in headers])
+        return b"%b%bcontent-length: %d\r\n\r\n" % (self._begins, added, length)
 
     async def aclose(self) -> None:
         """Close those that nobody uses."""
@@ -186,11 +205,11 @@ class _Connection(asyncio.Protocol):
 
     # -- one request ---------------------------------------------------------------------------------------------------
 
-    async def send(self, head: h11.Request, body: bytes, within: float, until: float) -> None:
+    async def send(self, request: bytes, within: float, until: float) -> None:
         self._rests = False
-        http, transport = self._http, cast("asyncio.Transport", self._transport)
-        pieces = http.send(head), http.send(h11.Data(body)), http.send(h11.EndOfMessage())
-        transport.write(b"".join(piece for piece in pieces if piece))
+        self._http.send(_ASKED)
+        self._http.send(_ALL_OF_IT)
+        cast("asyncio.Transport", self._transport).write(request)
         if self._writer is not None:
             loop = asyncio.get_running_loop()
             try:
@@ -292,6 +311,13 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _beginning(url: httpx2.URL) -> bytes:
+    """Of a head, as far as it is the same for each request to `url`."""
+    headers = [(b"host", url.netloc), *OURS, _LENGTH]
+    whole = _machine().send(h11.Request(method="POST", target=url.raw_path, headers=headers))
+    return (whole or b"").removesuffix(b"%b: %b\r\n\r\n" % _LENGTH)
 
 
 def _machine() -> h11.Connection:

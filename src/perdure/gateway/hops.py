@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["onward"]
+__all__ = ["OURS", "onward"]
 
 _HOPS: Final = frozenset(
     {
@@ -21,16 +21,18 @@ _HOPS: Final = frozenset(
     }
 )  # fmt: skip
 """Headers that are between a client and the gateway, or that are ours to say."""
-_OURS: Final = [
+OURS: Final = [
     (b"content-type", b"application/json"),
     (b"accept", b"application/json, text/event-stream"),
     (b"accept-encoding", b"identity"),
     (b"user-agent", b"perdure-gateway"),
 ]
+"""What each request has beside those that go on, its host and its length."""
 
 
 def onward(given: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """What is sent where `given` is to go along."""
+    """Those of `given` that go along."""
     # Names and values as ASGI has them: what is no ASCII in them is Latin-1.
-    passed = [(name, value) for name, value in given.items() if name.lower() not in _HOPS]
-    return [*_OURS, *((name.encode("latin-1"), value.encode("latin-1")) for name, value in passed)]
+    return [
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in given.items() if name.lower() not in _HOPS
+    ]

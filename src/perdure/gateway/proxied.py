@@ -17,6 +17,7 @@ import anyio
 import httpx2
 
 from .connections import Response
+from .hops import OURS
 
 __all__ = ["Proxied"]
 
@@ -41,7 +42,7 @@ class Proxied:
             httpx2.TransportError: there is none, or none by then.
         """
         extensions = {"timeout": self._timeout}
-        request = httpx2.Request("POST", self._url, headers=[*headers], content=body, extensions=extensions)
+        request = httpx2.Request("POST", self._url, headers=[*OURS, *headers], content=body, extensions=extensions)
         with _by(until):
             return _Answer(await self._pool.handle_async_request(request))
 
