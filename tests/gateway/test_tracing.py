@@ -9,8 +9,18 @@ from typing import Any, cast
 
 import pytest
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanContext, StatusCode, TraceFlags, Tracer, get_current_span, use_span
+from opentelemetry.trace import (
+    NoOpTracerProvider,
+    Span,
+    SpanContext,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+    get_current_span,
+    use_span,
+)
 
+from perdure.gateway import tracing
 from tests.gateway.raw_backend import Asked, liar, response, result
 from tests.gateway.support import fronting
 from tests.support import eventually
@@ -164,3 +174,12 @@ async def test_a_method_that_nobody_knows_is_not_named() -> None:
         await eventually(lambda: recorder.spans[-1].is_over, "the span did not end")
     (span,) = recorder.spans
     assert (span.name, span.attributes["mcp.method.name"]) == ("other", "other")
+
+
+async def test_what_the_process_has_when_it_begins_to_serve_makes_the_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr(tracing, "get_tracer_provider", NoOpTracerProvider)
+    monkeypatch.setattr(tracing, "get_tracer", {tracing.TRACER: recorder}.__getitem__)
+    await called(Backend(), None)
+    (span,) = recorder.spans
+    assert span.name == "tools/call"

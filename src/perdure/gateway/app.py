@@ -81,7 +81,7 @@ class Gateway:
         security: which hosts and origins are answered; None: any.
         tenant_claim: of the token, that holds the tenant.
         request_body: bytes that a request may have.
-        tracer: of spans; None: the process's own.
+        tracer: of spans; None: that which the process has when `running` is entered, if any.
     """
 
     def __init__(
@@ -137,6 +137,7 @@ class Gateway:
         """For as long as requests are served."""
         async with self.reaching(), anyio.create_task_group() as group:
             self._group = group
+            self._tracer = self._tracer or tracing.of_process()
             forwarding = Forwarding(self.routing, group)
             finding = Finding(self.catalog, forwarding)
             self._otherwise = Extending(self.backends, self.catalog, forwarding).serve
@@ -226,13 +227,16 @@ class Gateway:
         """Have a request answered, unless its client goes away or does not want that any more."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with anyio.CancelScope() as scope, self.in_flight.entered(caller, request.id, scope) as pending:
+        scope = anyio.CancelScope()
+        pending = self.in_flight.begin(caller, request.id, scope)
+        with scope:
             soon = loop.call_later(_WATCHED_AFTER, self._watch, outlet, receive, scope)
             try:
                 await self._serve(request, asker, outlet, pending)
             finally:
                 soon.cancel()
                 outlet.unwatched()
+                self.in_flight.over(pending)
         self.metrics.note(pending.backend, request.method, _outcome(outlet.said), loop.time() - began)
         if pending.told and not outlet.over:
             error = MCPError(CONNECTION_CLOSED, "Request cancelled", {"gateway": True})

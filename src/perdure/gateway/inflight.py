@@ -8,8 +8,6 @@ to the backend. A task is ended by `tasks/cancel` and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -51,18 +49,19 @@ class InFlight:
     def __len__(self) -> int:
         return sum(map(len, self._pending.values()))
 
-    @contextmanager
-    def entered(self, caller: Caller, id: int | str, scope: anyio.CancelScope) -> Generator[Pending]:
-        """For as long as the request is under way."""
+    def begin(self, caller: Caller, id: int | str, scope: anyio.CancelScope) -> Pending:
+        """One more is under way, until it is `over`."""
         pending = Pending(caller, id, scope)
-        several = self._pending.setdefault((caller, id), set())
-        several.add(pending)
-        try:
-            yield pending
-        finally:
-            several.discard(pending)
-            if not several:
-                self._pending.pop((caller, id), None)
+        self._pending.setdefault((caller, id), set()).add(pending)
+        return pending
+
+    def over(self, pending: Pending) -> None:
+        """It is under way no longer."""
+        key = (pending.caller, pending.id)
+        several = self._pending[key]
+        several.discard(pending)
+        if not several:
+            del self._pending[key]
 
     def end(self) -> None:
         """End all of them: the gateway has no more time for them."""

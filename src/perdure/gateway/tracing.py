@@ -4,7 +4,8 @@ A client's trace comes in `_meta` or, without one there, in headers (W3C Trace C
 servers look at either. The spans are those of the SDK's server in kind and words. They hold what metrics hold (the
 method if it is one that is known, the backend, the code of an error), and no name, no argument, no id and no text.
 
-Without an implementation of OpenTelemetry in the process there are no spans, and what came goes on as it came.
+Without an implementation of OpenTelemetry in the process there are no spans, and what came goes on as it came. Whether
+there is one is asked at the start: the answer costs as much as parsing a request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from opentelemetry.trace import (
 
 from perdure.domain.model import JSONObject
 
-__all__ = ["TRACER", "carried", "ended", "of_request"]
+__all__ = ["TRACER", "carried", "ended", "of_process", "of_request"]
 
 TRACER: Final = "perdure-gateway"
 """The name of the instrumentation."""
@@ -41,14 +42,17 @@ _OTHER: Final = "other"
 _NONE: Final = nullcontext(INVALID_SPAN)
 
 
+def of_process() -> Tracer | None:
+    """Makes spans by the implementation that is set in the process just now; None: there is none."""
+    return None if isinstance(get_tracer_provider(), ProxyTracerProvider) else get_tracer(TRACER)
+
+
 def of_request(
     tracer: Tracer | None, method: str | None, meta: JSONObject, headers: Mapping[str, str]
 ) -> AbstractContextManager[Span]:
-    """The span of one request. `tracer`: None for that of the process. `method`: None if the gateway knows it not."""
+    """The span of one request, if there is a `tracer`. `method`: None if the gateway knows it not."""
     if tracer is None:
-        if isinstance(get_tracer_provider(), ProxyTracerProvider):  # there is no implementation, and a span costs
-            return _NONE
-        tracer = get_tracer(TRACER)
+        return _NONE
     name = method or _OTHER
     return tracer.start_as_current_span(
         name,

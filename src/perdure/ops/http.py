@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import socket
 import sys
 from collections.abc import Callable, Coroutine
@@ -21,7 +22,7 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.config import LOGGING_CONFIG
+from uvicorn.config import LOG_LEVELS, LOGGING_CONFIG
 
 from .leaving import DRAIN_SECONDS, STARTUP_FAILURE
 from .one_piece import OnePiece
@@ -60,7 +61,14 @@ def listen(
     Raises:
         SystemExit: the application's lifespan failed, and uvicorn has said how.
     """
-    config = uvicorn.Config(app, log_level=log_level, log_config=log_config, timeout_graceful_shutdown=DRAIN_SECONDS)
+    config = uvicorn.Config(
+        app,
+        log_level=log_level,
+        log_config=log_config,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        access_log=LOG_LEVELS[log_level] <= logging.INFO,  # a line that its level keeps back would be made all the same
+        server_header=False,
+    )
     server = HTTPServer(config, told, last)
     # After an orderly shutdown uvicorn raises the signal that asked for it again; for Ctrl-C that is this exception.
     with suppress(KeyboardInterrupt):
