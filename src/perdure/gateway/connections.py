@@ -37,6 +37,8 @@ _NEXT_ADDRESS: Final = 0.25
 _NAME: Final = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(rb"([^\0\s]+([ \t]+[^\0\s]+)*)?")
 """As h11 has them: no break of a line, and no blank at either end."""
+_BOUNDS: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
+"""Headers that say where a request goes and where it ends: each has its own."""
 _LENGTH: Final = (b"content-length", b"0")
 _ASKED: Final = h11.Request(method="POST", target="/", headers=[(b"host", b"-"), _LENGTH])
 _ALL_OF_IT: Final = h11.EndOfMessage()
@@ -102,8 +104,9 @@ class Connections:
         Raises:
             httpx2.LocalProtocolError: one of them can't be sent.
         """
-        if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers):
-            raise httpx2.LocalProtocolError("a header can't be sent")
+        for name, value in headers:
+            if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)) or name.lower() in _BOUNDS:
+                raise httpx2.LocalProtocolError("a header can't be sent")
         added = b"".join([b"%b: %b\r\n" % header for header in headers])
         return b"%b%bcontent-length: %d\r\n\r\n" % (self._begins, added, length)
 
