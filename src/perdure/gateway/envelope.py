@@ -159,7 +159,8 @@ def _notification(method: str, params: JSONObject, headers: Mapping[str, str]) -
 
 
 def _check_headers(id: int | str, decoded: JSONObject, given: list[tuple[str, str]], folded: dict[str, str]) -> None:
-    twice = find_duplicated_routing_header(given) or _twice(given)
+    none_twice = len(folded) == len(given)
+    twice = None if none_twice else find_duplicated_routing_header(given) or _twice(given)
     if twice is not None:
         raise Refused(id, MCPError(HEADER_MISMATCH, f"{twice} header appears more than once"))
     verdict = classify_inbound_request(decoded, headers=folded)

@@ -89,7 +89,8 @@ class Exchange:
         self._verdict = verdict
         self._deadline = reading.deadline
         self._events: AsyncGenerator[JSONObject] | None = None
-        self.is_stream = self._kind() == "text/event-stream" and self.status < 300
+        self._kind = self._header("content-type").partition(";")[0].rstrip()
+        self.is_stream = self._kind == "text/event-stream" and self.status < 300
 
     def check(self) -> None:
         """Judge the head.
@@ -103,7 +104,7 @@ class Exchange:
             raise self._broken("it compresses what it says, unasked")
         if self.is_stream:
             self._verdict.good()
-        elif self._kind() != "application/json" and not self._is_acknowledgement():
+        elif self._kind != "application/json" and not self._is_acknowledgement():
             raise self._by_status()
 
     async def body(self) -> JSONObject | None:
@@ -246,9 +247,6 @@ class Exchange:
 
     def _broken(self, why: str, *, counts: bool = True) -> BackendBroken:
         return BackendBroken(self._reading.backend, why, counts=counts)
-
-    def _kind(self) -> str:
-        return self._header("content-type").partition(";")[0].rstrip()
 
     def _header(self, name: str) -> str:
         return self.headers.get(name, "").strip().lower()
