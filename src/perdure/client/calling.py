@@ -3,6 +3,10 @@
 What `Client.call_tool` does is done here too (rounds of questions before the answer, the listing read again if the
 server does not agree with the headers), since it hands over no handle; and what is said in the rounds goes on record,
 so that a call that is made again after a crash asks nothing again.
+
+What it does after that is not done here: it holds a result against the tool's output schema, and lists the tools for
+that if nobody has. The tool has run by then, and a listing that is refused, or a structure that does not fit, would
+cost a result that is there.
 """
 
 from __future__ import annotations
@@ -11,14 +15,23 @@ import hashlib
 import json
 import logging
 from contextlib import suppress
-from typing import Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 import anyio
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import HEADER_MISMATCH, CallToolResult, InputRequiredResult, InputResponses, RequestParamsMeta, Result
+from mcp_types import (
+    HEADER_MISMATCH,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    InputRequiredResult,
+    InputResponses,
+    RequestParamsMeta,
+    Result,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Discriminator, Tag, TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from perdure.domain.names import IDEMPOTENCY_KEY
@@ -48,6 +61,20 @@ class Created(Result):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="allow")
 
     result_type: Literal["task"]
+
+
+def _kind(answer: object) -> str:
+    said = cast("dict[str, object]", answer).get("resultType") if isinstance(answer, dict) else None
+    return "task" if said == "task" else "core"
+
+
+_Answer: TypeAlias = CallToolResult | InputRequiredResult | Created
+_ANSWER: Final[TypeAdapter[_Answer]] = TypeAdapter(
+    Annotated[
+        Annotated[CallToolResult | InputRequiredResult, Tag("core")] | Annotated[Created, Tag("task")],
+        Discriminator(_kind),
+    ]
+)
 
 
 def created(answer: Created) -> Snapshot:
@@ -104,15 +131,13 @@ class Call:
             answer = await self._send(responses, state)
             if isinstance(answer, CallToolResult):
                 return answer
-            if not isinstance(answer, InputRequiredResult):
-                return created(answer) if isinstance(answer, Created) else _unexpected(answer)
+            if isinstance(answer, Created):
+                return created(answer)
             self.is_asking = True
             responses, state = await self._responses(number, answer), answer.request_state
         raise Malformed("", "The server asked in too many rounds: see Client(input_required_max_rounds=…)")
 
-    async def _send(
-        self, responses: InputResponses | None, state: str | None
-    ) -> CallToolResult | InputRequiredResult | Result:
+    async def _send(self, responses: InputResponses | None, state: str | None) -> _Answer:
         try:
             return await self._try(responses, state)
         except MCPError as error:
@@ -123,9 +148,7 @@ class Call:
             await listed(self._client, self._record.tool)
         return await self._try(responses, state)
 
-    async def _try(
-        self, responses: InputResponses | None, state: str | None
-    ) -> CallToolResult | InputRequiredResult | Result:
+    async def _try(self, responses: InputResponses | None, state: str | None) -> _Answer:
         try:
             return await self._request(responses, state)
         except (MCPError, TimeoutError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
@@ -135,22 +158,18 @@ class Call:
                 raise Unheard(is_over=faults.is_over(error)) from error
             raise
 
-    async def _request(
-        self, responses: InputResponses | None, state: str | None
-    ) -> CallToolResult | InputRequiredResult | Result:
+    async def _request(self, responses: InputResponses | None, state: str | None) -> _Answer:
         timeout = self._client.read_timeout_seconds or _ROUND
         arguments = self._record.arguments
+        params = CallToolRequestParams(
+            name=self._record.tool,
+            arguments=None if arguments is None else dict(arguments),
+            input_responses=responses,
+            request_state=state,
+            _meta=self._meta,
+        )
         with anyio.fail_after(timeout):
-            return await self._client.session.call_tool(
-                self._record.tool,
-                None if arguments is None else dict(arguments),
-                timeout,
-                input_responses=responses,
-                request_state=state,
-                meta=self._meta,
-                allow_input_required=True,
-                allow_claimed=True,
-            )
+            return await self._client.session.send_request(CallToolRequest(params=params), _ANSWER, timeout)
 
     async def _responses(self, number: int, asked: InputRequiredResult) -> InputResponses | None:
         if not asked.input_requests:
@@ -184,7 +203,3 @@ class Call:
         )
         reach("round recorded")
         return response
-
-
-def _unexpected(answer: Result) -> Snapshot:
-    raise Malformed("", f"The server answered with a {type(answer).__name__}, which another extension claims")

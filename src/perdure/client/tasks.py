@@ -183,6 +183,10 @@ class Tasks(ClientExtension):
         Questions that the server asks before that go to the client's callbacks. Under a key that is on record this is
         the call from before: its handle, if it is known, else what `resume` does.
 
+        A result is handed over as it was sent. Unlike `call_tool` this does not hold it against the tool's output
+        schema: what the tool has done is done, and a structure that does not fit is no reason to lose what it said of
+        it. `client.session.validate_tool_result(name, result)` raises RuntimeError where it does not fit.
+
         Args:
             client: that these `Tasks` were passed to, and that is connected.
             name: the tool's.
