@@ -135,6 +135,7 @@ PLANS = {
     "OTHER": "SEARCH call USING COVERING INDEX sqlite_autoindex_call_2 (server=? AND task_id=?)",
     "SETTLE": "SEARCH call USING INTEGER PRIMARY KEY (rowid=?)",
     "FORGET_ANSWERS": "SEARCH question USING PRIMARY KEY (call=?)",
+    "FORGET_DEAD": "SEARCH call USING INTEGER PRIMARY KEY (rowid=?)",
     "PRUNE": "SEARCH call USING INDEX call_settled (settled_at<?)",
     "QUESTION": "SEARCH question USING PRIMARY KEY (call=? AND key=?)",
 }
@@ -237,8 +238,38 @@ def test_a_task_that_was_over_and_is_not_known_any_more_has_expired(journal: Jou
     journal.settle(record, "completed")
     journal.lose(record)
     assert [each.status for each in journal.records()] == ["expired"]
-    assert journal.renew(record, {"secret": "sesame"}) is not None
-    assert journal.renew(record, {"secret": "sesame"}) is None
+    journal.close()
+
+
+def test_a_call_under_a_key_that_is_free_again_is_another_call_of_whoever_comes_first(journal: Journal) -> None:
+    dead = journal.put_handle(begun(journal), "tsk_1")
+    journal.settle(dead, "expired")
+    renewed, is_mine = journal.renew(dead, {"secret": "sesame"})
+    assert is_mine
+    assert journal.is_busy(renewed)
+    assert journal.renew(dead, {"secret": "sesame"}) == (renewed, False)
+    assert journal.records() == [renewed]
+    assert (renewed.key, renewed.task_id, renewed.status) == ("one", None, None)
+    journal.close()
+
+
+def test_what_is_said_of_a_task_that_is_no_more_is_not_said_of_the_call_after_it(journal: Journal) -> None:
+    dead = journal.put_handle(begun(journal), "tsk_1")
+    journal.lose(dead)
+    assert journal.answer(dead, "form", {"action": "decline"})
+    renewed, _ = journal.renew(dead, {"secret": "sesame"})
+    assert journal.answer(renewed, "entry", {"action": "accept"})
+    journal.answer(dead, "entry", {"action": "decline"})
+    journal.sent(dead, "entry")
+    journal.regain(dead)
+    journal.lose(dead)
+    journal.settle(dead, "expired")
+    assert not journal.forget(dead)
+    assert journal.records() == [renewed]
+    assert journal.unsent(renewed, "form") is None
+    assert journal.unsent(renewed, "entry") == {"action": "accept"}
+    handle = journal.put_handle(renewed, "tsk_2")
+    assert (handle.number, handle.status) == (renewed.number, None)
     journal.close()
 
 

@@ -134,17 +134,8 @@ class Journal:
         Raises:
             KeyReused: the key is that of a call of another tool, or with other arguments.
         """
-        said = to_json(arguments).decode()
-        digest = _digest(said)
-        values = (server, tool, key, said, digest, self._now(), self._token)
         with self._transaction() as db:
-            is_new = db.execute(sql.INTEND, values).rowcount == 1
-            record = _record(db.execute(sql.BY_KEY, (server, key)).fetchone())
-            if is_new:
-                self._making.add(record.number)
-            elif db.execute(sql.DIGEST, (record.number,)).fetchone() != (tool, digest):
-                raise KeyReused(record)
-        return record, is_new
+            return self._intended(db, server, tool, key, arguments)
 
     def take(self, record: Record) -> bool:
         """A call without a handle is this caller's to make from now on; False: somebody was quicker.
@@ -205,18 +196,19 @@ class Journal:
         """The server knows the task after all."""
         self._write(sql.REGAIN, record.number)
 
-    def renew(self, record: Record, arguments: Mapping[str, Any] | None) -> Record | None:
-        """The call of a task that is no more, to be made once more under its key; None if that is not so by now.
+    def renew(self, record: Record, arguments: Mapping[str, Any] | None) -> tuple[Record, bool]:
+        """The call of a task that is no more is about to be made once more under its key: another call, as of `intend`.
 
-        It is this caller's to make, and ends as `intend` does.
+        It has a record of its own, so that whoever still holds the task's says nothing of it. If somebody was quicker,
+        it is theirs.
+
+        Raises:
+            KeyReused: as `intend`.
         """
         with self._transaction() as db:
-            values = (to_json(arguments).decode(), self._token, self._now(), record.number)
-            if db.execute(sql.RENEW, values).rowcount == 0:
-                return None
-            db.execute(sql.FORGET_ANSWERS, (record.number,))
-            self._making.add(record.number)
-            return _record(db.execute(sql.BY_NUMBER, (record.number,)).fetchone())
+            if db.execute(sql.FORGET_DEAD, (record.number,)).rowcount == 1:
+                db.execute(sql.FORGET_ANSWERS, (record.number,))
+            return self._intended(db, record.server, record.tool, record.key, arguments)
 
     def find(self, server: str, id: str) -> Record | None:
         """The record of a task id or, if it is none, of an idempotency key."""
@@ -302,6 +294,20 @@ class Journal:
     def refused(self, record: Record, key: str) -> None:
         """The server does not take it: the question has no answer again."""
         self._write(sql.REFUSED, record.number, key)
+
+    def _intended(
+        self, db: sqlite3.Connection, server: str, tool: str, key: str, arguments: Mapping[str, Any] | None
+    ) -> tuple[Record, bool]:
+        said = to_json(arguments).decode()
+        digest = _digest(said)
+        values = (server, tool, key, said, digest, self._now(), self._token)
+        is_new = db.execute(sql.INTEND, values).rowcount == 1
+        record = _record(db.execute(sql.BY_KEY, (server, key)).fetchone())
+        if is_new:
+            self._making.add(record.number)
+        elif db.execute(sql.DIGEST, (record.number,)).fetchone() != (tool, digest):
+            raise KeyReused(record)
+        return record, is_new
 
     def _adopted(self, db: sqlite3.Connection, server: str, tool: str, key: str, task_id: str) -> Record:
         """The record of a task, with the key if no other call has it."""

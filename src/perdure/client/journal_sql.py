@@ -88,10 +88,7 @@ EXPIRE: Final = "UPDATE call SET status = 'expired' WHERE number = ?"
 
 REGAIN: Final = "UPDATE call SET status = NULL, settled_at = NULL WHERE number = ? AND status = 'lost'"
 
-RENEW: Final = """
-UPDATE call SET task_id = NULL, status = NULL, settled_at = NULL, arguments = ?, holder = ?, begun_at = ?
-WHERE number = ? AND status IN ('lost', 'expired')
-"""
+FORGET_DEAD: Final = "DELETE FROM call WHERE number = ? AND status IN ('lost', 'expired')"
 
 PRUNE_ANSWERS: Final = """
 DELETE FROM question WHERE call NOT IN (SELECT number FROM call WHERE status IS NULL OR status = 'lost')

@@ -209,15 +209,18 @@ class Tasks(ClientExtension):
         """
         within, key = seconds(timeout), uuid4().hex if idempotency_key is None else idempotency_key
         _check_sendable([name, key, arguments, meta])
+        until = None if within is None else anyio.current_time() + within
         record, is_new = self.journal.intend(self._name(client), name, key, arguments)
+        is_mine = is_new
         if is_new:
             reach("call intended")
         elif record.status in _NO_MORE:
-            with anyio.move_on_after(within):
-                renewed = await self._renewed(client, record, arguments)
-                if renewed is not None:
-                    return await self._handled(client, renewed, within, meta, is_mine=True)
-        return await self._handled(client, record, within, meta, is_new=is_new, is_mine=is_new)
+            with anyio.move_on_after(within) as scope:
+                record, is_mine = await self._renewed(client, record, arguments)
+            if scope.cancelled_caught:
+                raise Unsure(record, "the server did not say in time whether its key is free again")
+        left = None if until is None else max(0.0, until - anyio.current_time())
+        return await self._handled(client, record, left, meta, is_new=is_new, is_mine=is_mine)
 
     async def resume(self, client: Client, id: str, *, timeout: Duration | None = None) -> TaskHandle:  # noqa: ASYNC109
         """The handle of a task, by its id or by the idempotency key of its call. Nothing is called twice.
@@ -277,17 +280,20 @@ class Tasks(ClientExtension):
             return True
         return False
 
-    async def _renewed(self, client: Client, record: Record, arguments: Mapping[str, Any] | None) -> Record | None:
-        """The record of a call under its key, which is free again if its task is no more, as the server has it.
+    async def _renewed(
+        self, client: Client, record: Record, arguments: Mapping[str, Any] | None
+    ) -> tuple[Record, bool]:
+        """The call under a key that is free again if its task is no more, as the server has it; and whether it is mine.
 
-        None: there is the task; or the server does not honour keys of the tool, and would take the call for another.
+        The record as it is: there is the task; or the server does not honour keys of the tool, and would take the call
+        for another.
         """
         if record.status == "lost" and await self._is_known(TaskHandle(self._link(client.session), record), None):
-            return None
+            return record, False
         with suppress(Unsure):
             await Making(client, self.journal, self._chance).check_repeatable(record)
             return self.journal.renew(record, arguments)
-        return None
+        return record, False
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
