@@ -128,6 +128,26 @@ def test_answers_are_never_taken_over_by_another_call(journal: Journal) -> None:
     journal.close()
 
 
+def test_what_was_said_to_a_call_and_did_not_go_along_is_kept_for_its_task_and_moved_to_its_question(
+    journal: Journal,
+) -> None:
+    record = begun(journal)
+    for place in ("round 0: a", "round 1: b", "round 2: b"):
+        journal.answer(record, place, {"said in": place})
+    handle = journal.put_handle(record, "tsk_1", {"round 0: a", "round 7: z"})
+    journal.carry(handle, "round *: a", "gone")
+    journal.carry(handle, "round *: b", "form")
+    assert journal.unsent(handle, "gone") is None
+    assert journal.unsent(handle, "form") == {"said in": "round 2: b"}
+    assert journal.claim(handle, "other") == Unanswered(mine=True)
+    journal.answer(handle, "other", {"said": "by hand"})
+    journal.carry(handle, "round *: b", "other")
+    assert journal.unsent(handle, "other") == {"said": "by hand"}
+    journal.settle(handle, "completed")
+    assert journal.unsent(handle, "round 1: b") is None
+    journal.close()
+
+
 PLANS = {
     "BY_TASK": "SEARCH call USING INDEX sqlite_autoindex_call_2 (server=? AND task_id=?)",
     "BY_KEY": "SEARCH call USING INDEX sqlite_autoindex_call_1 (server=? AND key=?)",
@@ -137,6 +157,9 @@ PLANS = {
     "FORGET_ANSWERS": "SEARCH question USING PRIMARY KEY (call=?)",
     "FORGET_DEAD": "SEARCH call USING INTEGER PRIMARY KEY (rowid=?)",
     "PRUNE": "SEARCH call USING INDEX call_settled (settled_at<?)",
+    "FORGET_ANSWER": "SEARCH question USING PRIMARY KEY (call=? AND key=?)",
+    "CARRY": "SEARCH question USING PRIMARY KEY (call=? AND key=?)",
+    "LIKE": "SEARCH question USING PRIMARY KEY (call=? AND key>? AND key<?)",
     "QUESTION": "SEARCH question USING PRIMARY KEY (call=? AND key=?)",
 }
 

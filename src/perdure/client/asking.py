@@ -51,12 +51,17 @@ class Asker:
         for key, request in snapshot.questions.items():
             if key in self._scopes or key in self._answered:
                 continue
+            self._carry(key, request)
             if ask:
                 scope = self._scopes[key] = anyio.CancelScope()
                 self._group.start_soon(self._ask, key, request, scope)
             elif (response := self._link.journal.unsent(self._record, key)) is not None:
                 self._answered.add(key)
                 self._group.start_soon(send, self._link, self._record, self._task_id, {key: response})
+
+    def _carry(self, key: str, request: object) -> None:
+        """What was said to the same question before there was a task, in a round that did not come through."""
+        self._link.journal.carry(self._record, questions.place("*", questions.digest(key, request)), key)
 
     def _erase(self, key: str) -> None:
         self._erased.add(key)

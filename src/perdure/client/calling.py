@@ -11,8 +11,6 @@ cost a result that is there.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, TypeAlias, cast
@@ -105,7 +103,11 @@ class Unheard(Exception):
 class Call:
     """One call, as it is on record. `meta`: what else goes along.
 
-    `is_asking`: the server's last answer were questions, so that there is no task of it; and nothing was sent since.
+    Attributes:
+        is_asking: the server's last answer were questions, and nothing was sent since: it has not made a task of the
+            call, or none that it would not ask the same.
+        rounds: how many times it was answered with questions, or with nothing but its state, since `make`.
+        spent: the places of the answers that went along since then.
     """
 
     def __init__(self, client: Client, journal: Journal, record: Record, meta: dict[str, Any]) -> None:
@@ -113,10 +115,14 @@ class Call:
         self._journal = journal
         self._record = record
         self._meta = cast("RequestParamsMeta", {**meta, IDEMPOTENCY_KEY: record.key})
+        self._responses: InputResponses | None = None
+        self._state: str | None = None
         self.is_asking = False
+        self.rounds = 0
+        self.spent: set[str] = set()
 
     async def make(self) -> CallToolResult | Snapshot:
-        """Make it. Rounds are answered through the client's callbacks.
+        """Make it, from its beginning. Rounds are answered through the client's callbacks.
 
         Raises:
             InputDeclined: a callback had no answer.
@@ -125,16 +131,22 @@ class Call:
             Malformed, ValidationError: it is none that the protocol has.
             Exception: whatever a callback raises.
         """
-        responses, state = None, None
-        for number in range(self._client.input_required_max_rounds + 1):
+        self.rounds, self._responses, self._state = 0, None, None
+        self.spent.clear()
+        return await self.go_on()
+
+    async def go_on(self) -> CallToolResult | Snapshot:
+        """Make it from what was sent last, with which the server has not begun. Raises what `make` does."""
+        while self.rounds <= self._client.input_required_max_rounds:
             self.is_asking = False
-            answer = await self._send(responses, state)
+            answer = await self._send(self._responses, self._state)
             if isinstance(answer, CallToolResult):
                 return answer
             if isinstance(answer, Created):
                 return created(answer)
             self.is_asking = True
-            responses, state = await self._responses(number, answer), answer.request_state
+            self._responses, self._state = await self._answered(answer), answer.request_state
+            self.rounds += 1
         raise Malformed("", "The server asked in too many rounds: see Client(input_required_max_rounds=…)")
 
     async def _send(self, responses: InputResponses | None, state: str | None) -> _Answer:
@@ -171,14 +183,14 @@ class Call:
         with anyio.fail_after(timeout):
             return await self._client.session.send_request(CallToolRequest(params=params), _ANSWER, timeout)
 
-    async def _responses(self, number: int, asked: InputRequiredResult) -> InputResponses | None:
+    async def _answered(self, asked: InputRequiredResult) -> InputResponses | None:
         if not asked.input_requests:
             await anyio.sleep(_PAUSE)
             return None
         found: dict[str, Any] = {}
 
         async def answer(key: str, request: Any) -> None:
-            found[key] = await self._response(number, key, request.model_dump(by_alias=True, mode="json"))
+            found[key] = await self._answer(key, request.model_dump(by_alias=True, mode="json"))
 
         try:
             async with anyio.create_task_group() as group:
@@ -188,10 +200,9 @@ class Call:
             raise alone(several) from None
         return found
 
-    async def _response(self, number: int, key: str, request: dict[str, Any]) -> Any:
+    async def _answer(self, key: str, request: dict[str, Any]) -> Any:
         """The answer of a round. One that asks the same in the same place gets the same, as after a crash."""
-        digest = hashlib.sha256(json.dumps([key, request], sort_keys=True).encode()).hexdigest()
-        place = f"round {number}: {digest}"
+        place = questions.place(self.rounds, questions.digest(key, request))
         session, call = self._client.session, self._record.key
         response = await answer_once(
             self._journal,
@@ -201,5 +212,6 @@ class Call:
             claimed="round claimed",
             answered="round answered",
         )
+        self.spent.add(place)
         reach("round recorded")
         return response

@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,14 +156,17 @@ class Journal:
             self._making.discard(record.number)
             self._write(sql.LET_GO, record.number, self._token)
 
-    def put_handle(self, record: Record, task_id: str) -> Record:
-        """The call became this task; if that is on record already, as that one's. What came before it is erased.
+    def put_handle(self, record: Record, task_id: str, spent: Collection[str] = ()) -> Record:
+        """The call became this task; if that is on record already, as that one's. Its arguments are erased.
+
+        So are the answers `spent`, which went along. Any other one has not come through, and the task may ask for it.
 
         A record that somebody forgot meanwhile is made again: the task is there.
         """
         with self._transaction() as db:
-            db.execute(sql.FORGET_ANSWERS, (record.number,))
+            db.executemany(sql.FORGET_ANSWER, [(record.number, key) for key in spent])
             if db.execute(sql.OTHER, (record.server, task_id, record.number)).fetchone():
+                db.execute(sql.FORGET_ANSWERS, (record.number,))
                 db.execute(sql.FORGET, (record.number,))
             elif db.execute(sql.HANDLE, (task_id, record.number)).rowcount == 0:
                 self._adopted(db, record.server, record.tool, record.key, task_id)
@@ -277,6 +280,15 @@ class Journal:
         """The answer on record that is still to be sent, if there is one."""
         row = self._rows(sql.QUESTION, record.number, key)
         return json.loads(row[0][1]) if row and row[0][0] == "recorded" else None
+
+    def carry(self, record: Record, pattern: str, key: str) -> None:
+        """The last answer on record with a key of this pattern is that to the question `key`, if that has none.
+
+        It was said to the call, which became the task that asks now.
+        """
+        found = self._rows(sql.LIKE, record.number, pattern)
+        if found:
+            self._write(sql.CARRY, key, record.number, found[0][0])
 
     def given(self, record: Record, key: str) -> Any | None:
         """The answer on record, whether or not it was sent, if there is one."""

@@ -77,6 +77,8 @@ FORGET: Final = "DELETE FROM call WHERE number = ?"
 
 FORGET_ANSWERS: Final = "DELETE FROM question WHERE call = ?"
 
+FORGET_ANSWER: Final = "DELETE FROM question WHERE call = ? AND key = ?"
+
 PRUNE: Final = "DELETE FROM call WHERE settled_at < ? AND (status <> 'lost' OR settled_at < ?)"
 """By `call_settled`."""
 
@@ -96,6 +98,10 @@ DELETE FROM question WHERE call NOT IN (SELECT number FROM call WHERE status IS 
 """Both tables, once for each time the journal is opened: what was answered after its call was over or forgotten."""
 
 QUESTION: Final = "SELECT state, response, holder FROM question WHERE call = ? AND key = ?"
+
+LIKE: Final = "SELECT key FROM question WHERE call = ? AND key GLOB ? AND state = 'recorded' ORDER BY key DESC LIMIT 1"
+
+CARRY: Final = "UPDATE OR IGNORE question SET key = ? WHERE call = ? AND key = ?"
 
 CLAIM: Final = """
 INSERT INTO question (call, key, state, holder) VALUES (?, ?, 'asking', ?)

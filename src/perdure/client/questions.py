@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp_types import ErrorData, InputRequest
+from mcp_types.methods import serialize_server_result
+from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from .errors import InputDeclined, Malformed, Unsendable
 
-__all__ = ["as_sent", "ask", "sendable"]
+__all__ = ["as_sent", "ask", "digest", "place", "sendable"]
 
 T = TypeVar("T")
 
@@ -28,7 +31,7 @@ async def ask(session: ClientSession, task_id: str, key: str, request: object) -
         Unsendable: what it says is no answer.
     """
     try:
-        asked = _REQUEST.validate_python(request, by_name=False)
+        asked = _parsed(request)
     except ValidationError as error:
         raise Malformed(task_id, f"The question {key!r} is of no kind that is known here") from error
     meta = asked.params.meta if asked.params else None
@@ -37,6 +40,31 @@ async def ask(session: ClientSession, task_id: str, key: str, request: object) -
     if isinstance(said, ErrorData):
         raise InputDeclined(task_id, key, said)
     return as_sent(said)
+
+
+def digest(key: str, request: object) -> str:
+    """By which the same question is known again, whether a round asks it or a task.
+
+    It is of what the core has for questions: a server leaves the rest out in a round, and may say it in a task.
+    """
+    said = {"resultType": "input_required", "inputRequests": {key: request}}
+    try:
+        _parsed(request)
+        asked = serialize_server_result("tools/call", LATEST_MODERN_VERSION, said)["inputRequests"][key]
+    except ValidationError:
+        asked = request
+    else:
+        asked["params"] = {name: value for name, value in asked.get("params", {}).items() if name != "_meta"}
+    return hashlib.sha256(json.dumps([key, asked], sort_keys=True).encode()).hexdigest()
+
+
+def place(number: int | Literal["*"], digest: str) -> str:
+    """Where the answer to a question of a call's round is in the journal. `*`: of any round, as a pattern."""
+    return f"round {number}: {digest}"
+
+
+def _parsed(request: object) -> InputRequest:
+    return _REQUEST.validate_python(request, by_name=False)
 
 
 def as_sent(response: object) -> dict[str, Any]:

@@ -180,17 +180,16 @@ class Tasks(ClientExtension):
     ) -> TaskHandle:
         """Call a tool, and return once its task is known and on record; or its result, if the server answers at once.
 
-        Questions that the server asks before that go to the client's callbacks. Under a key that is on record this is
-        the call from before: its handle, if it is known, else what `resume` does.
+        Questions that the server asks before that go to the client's callbacks. What they say is sent again while the
+        server has no room for it, and otherwise in one more call where the tool honours keys; nobody is asked again.
+        Under a key that is on record this is the call from before: its handle, if it is known, else what `resume` does.
 
-        A result is handed over as it was sent. Unlike `call_tool` this does not hold it against the tool's output
-        schema: what the tool has done is done, and a structure that does not fit is no reason to lose what it said of
-        it. `client.session.validate_tool_result(name, result)` raises RuntimeError where it does not fit.
+        A result is handed over as it was sent: unlike `call_tool` this does not hold it against the tool's output
+        schema, nor list tools for that. `client.session.validate_tool_result(name, result)` does.
 
         Args:
             client: that these `Tasks` were passed to, and that is connected.
-            name: the tool's.
-            arguments: the tool's.
+            name, arguments: the tool's.
             idempotency_key: by which a server that honours keys of this tool knows the call again. By default one that
                 is drawn. A tool whose listing does not say so (an ordinary tool of a Perdure server, say) runs at each
                 call, whatever the key; but while it is on record here, no second call is made under it.
@@ -283,16 +282,14 @@ class Tasks(ClientExtension):
     async def _renewed(
         self, client: Client, record: Record, arguments: Mapping[str, Any] | None
     ) -> tuple[Record, bool]:
-        """The call under a key that is free again if its task is no more, as the server has it; and whether it is mine.
+        """The call under a key that is free again, its task being no more, and whether it is this caller's to make.
 
-        The record as it is: there is the task; or the server does not honour keys of the tool, and would take the call
-        for another.
+        As it is on record: there is the task; or the server would take a call under that key for another.
         """
-        if record.status == "lost" and await self._is_known(TaskHandle(self._link(client.session), record), None):
-            return record, False
-        with suppress(Unsure):
-            await Making(client, self.journal, self._chance).check_repeatable(record)
-            return self.journal.renew(record, arguments)
+        if record.status != "lost" or not await self._is_known(TaskHandle(self._link(client.session), record), None):
+            with suppress(Unsure):
+                await Making(client, self.journal, self._chance).check_repeatable(record)
+                return self.journal.renew(record, arguments)
         return record, False
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -328,7 +325,7 @@ class Tasks(ClientExtension):
             making.forget(record)
             return TaskHandle(link, record, settled=answer)
         reach("call answered")
-        handle = self._handle(link, record.tool, answer, lambda: self.journal.put_handle(record, answer.id))
+        handle = self._handle(link, record.tool, answer, lambda: self.journal.put_handle(record, answer.id, call.spent))
         reach("handle recorded")
         return handle
 
