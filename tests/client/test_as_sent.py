@@ -1,4 +1,4 @@
-"""The answer of a call is handed over as it was sent: nothing that is done after it can lose it."""
+"""What a server has answered is handed over as it was sent: nothing that is done after it can lose it."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from mcp.client import Client
+from mcp.shared.exceptions import MCPError
 from mcp_types import HEADER_MISMATCH
 
-from perdure.client import Tasks
+from perdure.client import AnswerRefused, Tasks
 from tests.client.spy import Spy, always, at_first
-from tests.client.support import connected
+from tests.client.support import connected, text
+from tests.client.test_manners import UPDATE, served
 from tests.client.test_repeating import CALL, LIST
+from tests.support import PATIENCE
 from tests.wire.support import stage
 from tests.wire.tools import Tools
 
@@ -79,3 +82,25 @@ async def test_a_call_has_the_headers_that_the_listing_asks_for_and_reads_it_whe
     assert [each.get("mcp-param-name") for each in calls] == (["you"] if is_listed else [None, "you"])
     assert {each["mcp-name"] for each in calls} == {"hello"}
     assert spy.came[LIST] == 1
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+async def test_what_a_server_says_to_an_answer_is_not_lost_to_a_full_disk(
+    tmp_path: Path, tools: Tools, is_taken: bool
+) -> None:
+    tasks = Tasks(tmp_path / "journal.db")
+    db = vars(tasks.journal)["_db"]
+
+    def full(_: dict[str, Any]) -> MCPError | None:
+        db.execute("PRAGMA query_only = ON")
+        return None if is_taken else MCPError(-32602, "not like that")
+
+    async with served(tmp_path, tools, Spy(refuse={UPDATE: full}), tasks) as client:
+        handle = await tasks.start(client, "ask")
+        if is_taken:
+            assert text(await handle.result(PATIENCE)) == "accept True"
+        else:
+            with pytest.raises(AnswerRefused, match="not like that"):
+                await handle.result(PATIENCE)
+    db.execute("PRAGMA query_only = OFF")
+    tasks.journal.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 
 import anyio
 from anyio.abc import TaskGroup
@@ -65,10 +66,7 @@ class Asker:
 
     def _erase(self, key: str) -> None:
         self._erased.add(key)
-        try:
-            self._link.journal.erase(self._record, key)
-        except JournalUnusable:
-            logger.exception("the journal does not take that the question %r of %s is closed", key, self._task_id)
+        _put(self._link.journal.erase, self._record, key)
 
     async def _ask(self, key: str, request: object, scope: anyio.CancelScope) -> None:
         response: object = None
@@ -112,7 +110,7 @@ async def send(
         await _refused(link, record, task_id, responses, lost, within=max(0.0, deadline - anyio.current_time()))
     reach("answer sent")
     for key in responses:
-        link.journal.sent(record, key)
+        _put(link.journal.sent, record, key)
     reach("answer marked")
 
 
@@ -122,8 +120,16 @@ async def _refused(
     """-32602 is said of an unknown task and of an answer that does not fit. Whether there is the task tells which."""
     await link.insist(task_id, lambda: link.remote.get(task_id), within=within)
     for key in responses:
-        link.journal.refused(record, key)
+        _put(link.journal.refused, record, key)
     cause = lost.__cause__
     if not isinstance(cause, MCPError):
         raise lost
     raise AnswerRefused(task_id, tuple(responses), cause.error) from cause
+
+
+def _put(verb: Callable[[Record, str], None], record: Record, key: str) -> None:
+    """Whatever the journal says to that: what the server has said goes before its trouble, and is told again later."""
+    try:
+        verb(record, key)
+    except JournalUnusable:
+        logger.exception("the journal does not take what came of the answer to %r of %s", key, record.task_id)

@@ -189,13 +189,13 @@ class Tasks(ClientExtension):
 
         Args:
             client: that these `Tasks` were passed to, and that is connected.
-            name, arguments: the tool's.
+            name: the tool's.
+            arguments: the tool's.
             idempotency_key: by which a server that honours keys of this tool knows the call again. By default one that
                 is drawn. A tool whose listing does not say so (an ordinary tool of a Perdure server, say) runs at each
                 call, whatever the key; but while it is on record here, no second call is made under it.
-            timeout: seconds, of everything together, the user's time included; None: for ever. Each request of the call
-                has the client's own `read_timeout_seconds`, or 300 s where that is None: a tool that takes longer
-                without a task needs a client that waits longer.
+            timeout: seconds, of all together, with the user's time; None: for ever. Each request of the call has the
+                client's `read_timeout_seconds`, 300 s if that is None: for longer tools without a task, set it.
             meta: what else goes along in `_meta`. It is not on record.
 
         Raises:
