@@ -165,10 +165,10 @@ class Journal:
         """
         with self._transaction() as db:
             db.executemany(sql.FORGET_ANSWER, [(record.number, key) for key in spent])
-            if db.execute(sql.OTHER, (record.server, task_id, record.number)).fetchone():
+            other = db.execute(sql.OTHER, (record.server, task_id, record.number)).fetchone()
+            if other or db.execute(sql.HANDLE, (task_id, record.number)).rowcount == 0:
                 db.execute(sql.FORGET_ANSWERS, (record.number,))
                 db.execute(sql.FORGET, (record.number,))
-            elif db.execute(sql.HANDLE, (task_id, record.number)).rowcount == 0:
                 self._adopted(db, record.server, record.tool, record.key, task_id)
             handle = _record(db.execute(sql.BY_TASK, (record.server, task_id)).fetchone())
         self._making.discard(record.number)
