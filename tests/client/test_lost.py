@@ -115,9 +115,9 @@ async def test_a_call_under_a_key_that_is_free_again_is_unsure_where_its_answer_
     stall, tasks = Stall(), Tasks()
     async with expired(tmp_path, tools, tasks, stall) as (client, dead):
         stall.method = "tools/call"
-        with pytest.raises(Unsure):
-            await begun(tasks, client, 1.0)
-        assert stall.came == 1
+        while not stall.came:  # on a busy machine the time may be over before the call, of which nothing is left then
+            with pytest.raises(Unsure):
+                await begun(tasks, client, 1.0)
         with pytest.raises(TaskExpired):
             await dead.status()
         (record,) = tasks.journal.records()
