@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from tests.acceptance.deployment import (
     BIN,
@@ -29,6 +34,7 @@ from tests.acceptance.support import attended, effects, free_port, store_url
 from tests.acceptance.workers import launch
 from tests.support import PATIENCE, eventually
 from tests.wire.envelopes import envelope, headers, meta
+from tests.wire.support import hosting
 
 ROUNDS: Final = 12
 SERVER, WORKER, GATEWAY = "perdure-server@", "perdure-worker@", "perdure-gateway@"
@@ -228,6 +234,12 @@ async def test_the_unit_of_a_gateway_starts_one_on_the_store_of_the_environment(
         assert (await client.http.get(client.url.replace("/mcp", "/health"))).text == "ok\n"
 
 
+@pytest.mark.parametrize("name", [SERVER, GATEWAY])
+def test_a_unit_asks_no_proxy_for_the_health_of_its_own_server(name: str) -> None:
+    words = command(name, "8001", {"PERDURE_HOST": "127.0.0.1"}, "ExecStartPost")
+    assert words[words.index("--noproxy") + 1] == "*"
+
+
 # -- the compose file --------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +269,26 @@ def test_compose_opens_no_port_to_the_network_and_holds_no_secret(compose: dict[
     for service in compose["services"].values():
         for name, value in service.get("environment", {}).items():
             assert value.startswith("${") or name in {"PERDURE_STORE", "POSTGRES_USER", "POSTGRES_DB"}, name
+
+
+def well(_: Request) -> PlainTextResponse:
+    return PlainTextResponse("ok\n")
+
+
+async def test_compose_asks_no_proxy_for_the_health_of_its_own_servers(
+    compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Docker can be told to give every container the proxies of a company."""
+    kind, *words = compose["services"]["server-1"]["healthcheck"]["test"]
+    assert (kind, words[0]) == ("CMD", "python")
+    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    async with hosting(Starlette(routes=[Route("/health", well)])) as (_, url):
+        asked = [word.replace("http://127.0.0.1:8000", url) for word in words[1:]]
+        assert asked != words[1:]
+        process = await asyncio.create_subprocess_exec(sys.executable, *asked)
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == 0
 
 
 def test_what_compose_and_its_image_name_is_there(compose: dict[str, Any]) -> None:
