@@ -1,8 +1,9 @@
-"""What is set on a listening socket, as the clients of a server feel it."""
+"""Which addresses a server listens on, and what is set on its sockets, as its clients feel it."""
 
 import asyncio
 import socket
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -33,3 +34,21 @@ async def test_a_connection_whose_client_does_not_read_is_dropped_though_it_was_
             client.setblocking(False)
             await loop.sock_connect(client, bound.getsockname())
             assert isinstance(await lost, TimeoutError)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_where_all_other_addresses_are_of_one_family_those_of_loopback_are_listened_on_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """Such a machine's resolver, asked for what is configured, knows of no 127.0.0.1: it does not count loopback."""
+    resolve = socket.getaddrinfo
+
+    def with_ipv6_only(host: str, port: None, *, type: int, flags: int) -> list[Any]:
+        if flags & socket.AI_ADDRCONFIG:
+            raise socket.gaierror(socket.EAI_FAMILY, "Address family for hostname not supported")
+        return [each for each in resolve(host, port, type=type, flags=flags) if each[0] == socket.AF_INET]
+
+    monkeypatch.setattr(socket, "getaddrinfo", with_ipv6_only)
+    (bound,) = ports.bind(host, 0)
+    with closing(bound):
+        assert bound.getsockname()[0] == "127.0.0.1"

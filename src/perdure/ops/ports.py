@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterable
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 __all__ = ["bind", "close"]
 
@@ -43,9 +44,18 @@ def close(sockets: Iterable[socket.socket]) -> None:
 
 
 def _addresses(host: str) -> list[_Address]:
-    """Each once, in the resolver's order. Families that this machine has no use for are left out by the resolver."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG)
+    """Each once, in the resolver's order. Of a name, families that this machine has no use for are left out by it."""
+    found = _resolved(host)
     return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+
+
+def _resolved(host: str) -> list[Any]:
+    # AI_ADDRCONFIG goes by what addresses there are besides those of loopback. So with IPv6 only it knows of no
+    # 127.0.0.1, which is there all the same: an address is taken as it is, and a name that has no other is too.
+    for narrowed in (socket.AI_NUMERICHOST, socket.AI_ADDRCONFIG):
+        with suppress(socket.gaierror):
+            return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | narrowed)
+    return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
 
 
 def _bound(family: int, address: str, port: int) -> socket.socket:
