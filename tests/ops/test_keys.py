@@ -136,14 +136,17 @@ def test_a_sealed_store_is_refused_without_its_key_in_a_line_that_names_it(
     assert MATERIAL not in line
 
 
-def test_a_server_that_runs_by_itself_takes_the_keys_of_the_environment_too(
+def test_a_server_that_runs_by_itself_takes_the_keys_of_the_environment_first_as_all_others_do(
     url: str, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setenv("PERDURE_KEYS", NEW)
     given, told, own = Tasks(url, keys=KeyRing(OLD)), Tasks(url), Tasks(MemoryStore())
     for tasks in (given, told, own):
         tasks.assembly.take_keys()
-    assert [str(tasks.assembly.keys) for tasks in (given, told, own)] == [str(KeyRing(OLD)), str(KeyRing(NEW)), "None"]
+    assert [str(tasks.assembly.keys) for tasks in (given, told, own)] == [str(KeyRing(NEW)), str(KeyRing(NEW)), "None"]
+    environment.delenv("PERDURE_KEYS")
+    given.assembly.take_keys()
+    assert str(given.assembly.keys) == str(KeyRing(NEW)), "where there are none, those stay that it has"
     environment.setenv("PERDURE_KEYS", MATERIAL)
     with pytest.raises(SystemExit, match=r"^perdure: PERDURE_KEYS: key number 1 is none"):
         Tasks(url).server("keys").run("streamable-http", port=0)

@@ -139,12 +139,15 @@ class Assembly:
             raise SystemExit(f"perdure: {error}") from None
 
     def take_keys(self) -> None:
-        """Seal under the keys of the environment, unless the program has given some, or a store of its own.
+        """Seal under the keys of the environment, if there are some, whatever keys the program has given.
+
+        As `perdure serve` and `perdure worker` do, since all processes of one store have to agree. A store of the
+        program's own seals by itself.
 
         Raises:
             SystemExit: what the environment names is none; one line says why.
         """
-        if self.keys is not None or not isinstance(self.named, str):
+        if not isinstance(self.named, str):
             return
         try:
             ring = environment.from_environment()
