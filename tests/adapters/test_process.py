@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from perdure.store.keys import KEYS, KEYS_FILE
 from perdure.store.memory import MemoryStore
 from perdure.testing import Harness, crash_everywhere
 from tests.acceptance.support import connected, running, start
-from tests.support import eventually
+from tests.support import PATIENCE, eventually
 from tests.wire.envelopes import JSON
 from tests.wire.support import Stage, stage
 
@@ -151,12 +152,15 @@ async def test_of_long_output_the_end_goes_along_and_all_of_it_stays(jobs: Jobs)
 
 async def test_a_command_ends_when_its_time_is_up_and_so_does_what_it_started(jobs: Jobs) -> None:
     jobs.options = {"timeout": "500ms", "cleanup": "500ms"}
-    obedient, deaf = await jobs.run(
-        sh("sleep 1000 & echo $!; wait"), sh("trap '' TERM; sleep 1000 & echo $!; wait; wait; sleep 1000")
+    obedient, deaf, orphaned = await jobs.run(
+        sh("sleep 1000 & echo $!; wait"),
+        sh("trap '' TERM; sleep 1000 & echo $!; wait; wait; sleep 1000"),
+        sh("(trap '' TERM; exec sleep 1000) & echo $!; wait"),
     )
     assert (obedient["timed_out"], obedient["exit_status"], obedient["ok"]) == (True, -15, False)
     assert (deaf["timed_out"], deaf["exit_status"]) == (True, -9)
-    for each in (obedient, deaf):
+    assert (orphaned["timed_out"], orphaned["exit_status"]) == (True, -15)
+    for each in (obedient, deaf, orphaned):
         pid = int(each["stdout_tail"])
         await eventually(lambda pid=pid: not alive(pid), "it is still there")
 
@@ -195,12 +199,13 @@ def result(base: Path) -> ProcessResult | None:
 
 async def test_of_several_that_were_started_for_one_job_one_runs_the_command(tmp_path: Path) -> None:
     """A server that died before it could record that it had started one is followed by another that does not know."""
-    told = json.dumps(job("echo ran >> log; sleep 0.2") | {"cwd": str(tmp_path)}).encode()
     folder = process.folder_of(tmp_path, HANDLE)
     folder.mkdir(parents=True)
+    where = {"folder": str(folder), "cwd": str(tmp_path)}
+    told = json.dumps(job("echo ran >> log; sleep 0.2") | where).encode()
 
     def launch(_: int) -> int:
-        program = [sys.executable, "-I", "-S", str(process.CHILD), str(folder)]
+        program = [sys.executable, "-I", "-S", str(process.CHILD)]
         return subprocess.run(program, input=told, check=False, timeout=30).returncode
 
     with ThreadPoolExecutor(4) as pool:
@@ -262,6 +267,96 @@ async def test_wherever_a_worker_dies_the_command_runs_once(tmp_path: Path) -> N
         assert log.read_text() == "ran\n"
 
     assert await crash_everywhere(make, scenario) >= 12
+
+
+SLOW = """
+import runpy, sys, time
+from pathlib import Path
+
+folder = Path({folder!r})
+(folder / "waits").touch()
+while not (folder / "go").exists():
+    time.sleep(0.01)
+runpy.run_path({program!r}, run_name="__main__")
+"""
+"""A start of a job that takes as long as somebody likes."""
+KILLED = """
+import os, runpy, signal
+try:
+    runpy.run_path({program!r}, run_name="__main__")
+except SystemExit:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""One that is killed as soon as the job is somebody's."""
+STARTING = """
+import json, signal, sys
+from pathlib import Path
+from perdure import Handle
+from perdure.adapters import process
+
+signal.signal(signal.SIGINT, lambda *_: None)  # a server ends in its own time
+process.CHILD = Path({slow!r})
+process.start(Path({base!r}), json.loads(sys.argv[1]), Handle.parse(sys.argv[2]))
+"""
+
+
+async def test_a_signal_to_the_servers_process_group_does_not_reach_a_job_that_is_being_started(tmp_path: Path) -> None:
+    """Ctrl-C is told to all of the group, and what had just begun would be on record as failed for good."""
+    base, slow = tmp_path / "jobs", tmp_path / "slow.py"
+    slow.write_text(SLOW.format(folder=str(tmp_path), program=str(process.CHILD)))
+    program = STARTING.format(slow=str(slow), base=str(base))
+    told = json.dumps(job("echo ran >> ../../../log"))
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, told, str(HANDLE), start_new_session=True
+    )
+    try:
+        await eventually((tmp_path / "waits").exists, "it is not being started")
+        os.killpg(server.pid, signal.SIGINT)
+        (tmp_path / "go").touch()
+        async with asyncio.timeout(PATIENCE):
+            assert await server.wait() == 0
+    finally:
+        with suppress(ProcessLookupError):
+            server.kill()
+        await server.wait()
+    await eventually(lambda: result(base) is not None, "it did not end")
+    assert (tmp_path / "log").read_text() == "ran\n"
+
+
+def test_a_start_of_which_nobody_can_say_how_it_ended_is_one_if_the_job_is_somebodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What starts it may be killed when the job has begun already."""
+    killed = tmp_path / "killed.py"
+    killed.write_text(KILLED.format(program=str(process.CHILD)))
+    monkeypatch.setattr(process, "CHILD", killed)
+    process.start(tmp_path, job("true"), HANDLE)
+
+
+# -- seen by others ----------------------------------------------------------------------------------------------------
+
+
+async def test_nobody_else_on_the_machine_sees_the_key_to_a_task_that_has_a_job(jobs: Jobs) -> None:
+    """Arguments of processes are there for all to see, and the base may be a folder that all may list."""
+    jobs.folder.mkdir(mode=0o755)
+    task_id = await jobs.scene.client.start("job", {"command": sh("echo $$; exec sleep 1000")})
+    await jobs.written(child.STDOUT, "\n")
+    watcher = (await jobs.started())["pid"]
+    words = await asyncio.to_thread(Path(f"/proc/{watcher}/cmdline").read_text)
+    assert "child.py" in words
+    assert task_id not in words
+    assert [each.name for each in jobs.folder.iterdir() if task_id in each.name] == []
+    await jobs.scene.client.cancel(task_id)
+
+
+def test_the_folders_that_are_made_for_a_job_are_its_users_alone(tmp_path: Path) -> None:
+    for base, begin in (
+        (tmp_path / "begun", partial(process.start, job=job("true"))),
+        (tmp_path / "not", process.stop),
+    ):
+        begin(base, handle=HANDLE)
+        folder = process.folder_of(base, HANDLE)
+        assert [each.stat().st_mode & 0o077 for each in (base, folder.parent, folder)] == [0, 0, 0]
 
 
 # -- killed ------------------------------------------------------------------------------------------------------------
@@ -340,6 +435,20 @@ async def test_a_cancelled_task_ends_the_whole_process_group_and_gives_it_time_f
     await jobs.scene.client.cancel(task_id)
     await jobs.scene.client.until(task_id, "cancelled")
     await eventually(lambda: not alive(sleeper) and not alive(watcher), "it is still there")
+    assert (await jobs.written("cleanup")).read_text() == "cleaned\n"
+
+
+async def test_what_the_command_started_has_its_time_for_its_cleanup_though_the_command_itself_ends_at_once(
+    jobs: Jobs,
+) -> None:
+    """A shell dies of the signal; what it runs has a file to finish. Nobody waits for longer than for that."""
+    jobs.options = {"cleanup": "1h"}
+    script = "(trap 'sleep 0.3; echo cleaned > cleanup; exit' TERM; echo up; sleep 1000 & wait) & wait"
+    task_id = await jobs.scene.client.start("job", {"command": sh(script)})
+    await jobs.written(child.STDOUT, "up\n")
+    watcher = (await jobs.started())["pid"]
+    await jobs.scene.client.cancel(task_id)
+    await eventually(lambda: not alive(watcher), "it is still there")
     assert (await jobs.written("cleanup")).read_text() == "cleaned\n"
 
 

@@ -1,11 +1,13 @@
 """What stands between a server and a job of its own: a process that runs the command and outlives the server.
 
-    python -I -S child.py FOLDER < JOB
+    python -I -S child.py < JOB
 
-    JOB: {"command": […], "cwd": …, "env": …, "timeout": seconds or null, "cleanup": seconds, "beat": seconds}
+    JOB: {"folder": …, "command": […], "cwd": …, "env": …, "timeout": seconds or null, "cleanup": seconds,
+          "beat": seconds}
 
 It is run by its path and imports the standard library only, so that it starts at once and stays small: it lives as long
-as the job. What it has to tell, it leaves in the folder, each file whole or not at all:
+as the job. Its arguments tell nothing of the job, since every user of the machine sees them. What it has to tell, it
+leaves in the folder, each file whole or not at all:
 
     started         who it is; touched every `beat`, for who can't see from where they are whether it lives
     stdout, stderr  what the command wrote
@@ -16,7 +18,8 @@ it could record the first) only one runs the command, and a server that gives a 
 place itself.
 
 The command is in its process group, and so is whatever that starts. SIGTERM to the child, or the timeout, ends the
-group: SIGTERM to all, some time for their cleanup, SIGKILL to what is left, itself included.
+group: SIGTERM to all, some time for their cleanup, SIGKILL to what is left, itself included. The command may end before
+what it started does (a shell dies at once), so the time is everybody's.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ STDERR = "stderr"
 
 _TRIES = 3600
 """How often it tries to say how the command ended, a second apart."""
+_PAUSE = 0.05
+"""Seconds between its looks whether anybody is left."""
 _NOT_FOUND, _NOT_RUNNABLE = 127, 126
 """Exit statuses as shells have them."""
 
@@ -56,11 +61,17 @@ def here() -> dict[str, Any]:
 
 def started_at(pid: int) -> int | None:
     """When a process began, in clock ticks since the boot; None without it, or without /proc."""
+    stat = _stat(pid)
+    return None if stat is None else int(stat[19])
+
+
+def _stat(pid: int) -> list[str] | None:
+    """What Linux says of a process: from its state on, behind its name, which may hold anything."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
     except OSError:
         return None
-    return int(stat.rpartition(")")[2].split()[19])
+    return stat.rpartition(")")[2].split()
 
 
 def _boot() -> str | None:
@@ -160,13 +171,25 @@ def _run(folder: Path, job: dict[str, Any], out: IO[bytes], err: IO[bytes]) -> N
 def _end(folder: Path, process: subprocess.Popen[bytes], cleanup: float, *, timed_out: bool) -> NoReturn:
     """Have the whole group end, and end with it."""
     os.killpg(0, signal.SIGTERM)
+    over = time.monotonic() + cleanup
     try:
         status = process.wait(cleanup)
     except subprocess.TimeoutExpired:
         status = -signal.SIGKILL
+    while _has_others() and time.monotonic() < over:
+        time.sleep(_PAUSE)
     _finish(folder, status, timed_out=timed_out)
     os.killpg(0, signal.SIGKILL)
     sys.exit(1)
+
+
+def _has_others() -> bool:
+    """Whether anybody else in the process group is alive; without /proc nobody can tell, and so it may be."""
+    own, group = os.getpid(), os.getpgrp()
+    if _stat(own) is None:
+        return True
+    others = (_stat(int(each.name)) for each in Path("/proc").glob("[0-9]*") if int(each.name) != own)
+    return any(stat is not None and int(stat[2]) == group and stat[0] not in "ZXx" for stat in others)
 
 
 def _finish(folder: Path, exit_status: int | None, *, timed_out: bool = False) -> None:
@@ -214,4 +237,5 @@ def _beat(folder: Path, every: float, timeout: float | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), json.load(sys.stdin))
+    told = json.load(sys.stdin)
+    main(Path(told["folder"]), told)

@@ -25,6 +25,7 @@ from typing import Any, Final, cast
 
 from perdure.domain.errors import ConfigurationError
 from perdure.domain.handles import Handle
+from perdure.domain.ids import abbreviated
 from perdure.domain.policy import Duration, milliseconds
 from perdure.engine.lease import gone
 from perdure.tools.context import TaskContext
@@ -92,7 +93,7 @@ async def run_process(
         folder: where each job gets a folder of its own, for its output and its state. An absolute path, the same at
             each start of the server.
         timeout: how long the command may run, from its start on; kept also while no server runs.
-        cleanup: the time between SIGTERM and SIGKILL.
+        cleanup: the time between SIGTERM and SIGKILL, for the command and for what it started.
         poll: how soon to look for the first time. The looks get rarer, down to one in five minutes.
         cwd: the command's working folder; the job's own by default.
         env: its whole environment; the server's by default, without `PERDURE_…` and `PGPASSWORD`, which hold the keys,
@@ -148,22 +149,23 @@ def start(base: Path, job: dict[str, Any], handle: Handle) -> None:
     Raises:
         OSError: it could not be started; nothing has begun.
     """
-    folder = folder_of(base, handle)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = _made(base, handle)
     if (folder / child.STARTED).exists():
         return
-    told = json.dumps(job | {"cwd": job["cwd"] or str(folder)}).encode()
-    program = [sys.executable, "-I", "-S", str(CHILD), str(folder)]
-    # What minds the job outlives the server, and needs its keys no more than the job does.
+    told = json.dumps(job | {"folder": str(folder), "cwd": job["cwd"] or str(folder)}).encode()
+    # What minds the job outlives the server, and needs its keys no more than the job does. Nor is it in the server's
+    # process group, to all of which Ctrl-C is told: the server has time for its end, and this would die at once.
     begun = subprocess.run(  # noqa: S603
-        program,
+        [sys.executable, "-I", "-S", str(CHILD)],
         input=told,
         env=_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        start_new_session=True,
         check=False,
     )
-    if begun.returncode:
+    # What was killed can't say whether the job is somebody's by now.
+    if begun.returncode and not (folder / child.STARTED).exists():
         raise OSError(f"The job could not be started: {begun.stderr.decode(errors='replace')[-1000:].strip()}")
 
 
@@ -186,8 +188,7 @@ def look(base: Path, handle: Handle) -> Finished | None:
 
 def stop(base: Path, handle: Handle) -> None:
     """Give the job up, whether it goes on, has ended, or has not begun, which it then never will."""
-    folder = folder_of(base, handle)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = _made(base, handle)
     if child.claim(folder, {"cancelled": True}):
         return  # it had not begun, and can't any more
     started = _read(folder / child.STARTED)
@@ -233,9 +234,24 @@ def _is_here(started: dict[str, Any]) -> bool:
 
 
 def folder_of(base: Path, handle: Handle) -> Path:
-    """The job's own. The token is a secret, and folders are listed: its digest names the folder as well."""
-    digest = hashlib.sha256(handle.token.encode()).hexdigest()[:16]
-    return base / handle.task_id / f"{handle.place.replace('/', '-')}-{digest}"
+    """The job's own, in its task's. An id or a token is a key, and folders are listed: digests name them as well.
+
+    A task's is found by the beginning of its id, as logs have it.
+    """
+    task = f"{abbreviated(handle.task_id).removesuffix('…')}-{_digest(handle.task_id)}"
+    return base / task / f"{handle.place.replace('/', '-')}-{_digest(handle.token)}"
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()[:16]
+
+
+def _made(base: Path, handle: Handle) -> Path:
+    folder = folder_of(base, handle)
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in (folder.parent, folder):
+        each.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _read(path: Path) -> dict[str, Any] | None:
