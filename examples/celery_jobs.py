@@ -10,6 +10,7 @@ from perdure import StepFailed, TaskContext, Tasks, serve
 from perdure.adapters.celery import run_celery
 
 farm = Celery("farm", broker="redis://localhost/0", backend="redis://localhost/1")
+farm.conf.task_track_started = True  # or a task that runs looks like one that nobody has heard of
 tasks = Tasks("sqlite:///celery_jobs.db")
 mcp = tasks.server("pictures")
 

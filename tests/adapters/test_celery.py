@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from perdure import ConfigurationError, Handle, TaskContext
+from perdure import ConfigurationError, Handle, TaskContext, Tasks
 from perdure.adapters import celery as adapter
+from perdure.store.memory import MemoryStore
+from perdure.testing import Harness
 from tests.acceptance.support import accepts, connected, free_port, running, start
 from tests.adapters.test_process import alive
 from tests.support import PATIENCE, eventually
@@ -174,6 +176,39 @@ async def test_a_task_that_would_never_give_a_result_is_refused() -> None:
         await adapter.run_celery(task, "job", bare.signature("anything"))
     with pytest.raises(ConfigurationError, match="ignore_result"):
         await adapter.run_celery(task, "job", silent.s())
+
+
+async def test_a_task_whose_start_celery_does_not_tell_is_warned_of_once_since_it_may_be_sent_while_it_runs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is Celery's default: what runs looks like what nobody has heard of."""
+    monkeypatch.setattr(adapter, "_warned", set[str]())
+    app = Celery("untold", broker="memory://", backend="cache+memory://")
+    signatures = {
+        "untold": app.task(name="untold")(_nothing).s(),
+        "told": app.task(name="told", track_started=True)(_nothing).s(),
+        "far": app.signature("far"),
+    }
+    tasks = Tasks(MemoryStore())
+
+    @tasks.tool()
+    async def have(name: str, task: TaskContext) -> None:
+        await adapter.run_celery(task, "job", signatures[name])
+
+    async with Harness(tasks) as harness:
+        for name in ("untold", "told", "far", "untold"):
+            assert (await harness.call("have", {"name": name})).status == "working"
+        app.conf.task_track_started = True
+        signatures["known"] = app.signature("known")
+        assert (await harness.call("have", {"name": "known"})).status == "working"
+    said = [each.getMessage() for each in caplog.records if each.name == adapter.__name__]
+    assert [line.partition(" may be run a second time while it runs")[0] for line in said] == [
+        "the Celery task untold",
+        "the Celery task far",
+    ]
+
+
+def _nothing() -> None: ...
 
 
 def test_the_id_tells_nothing_of_the_token_and_is_the_same_each_time() -> None:

@@ -1,9 +1,10 @@
 """A Celery task as external work: sent once it is on record, looked after by a timer, revoked if the task is cancelled.
 
 The Celery task's id is made from the handle, so it is the same in whichever process asks. A server that died between
-sending it and recording that sees from the result backend whether a worker has it by now, and sends it again only if
-none has. A broker promises no more than that either: a Celery task may be delivered twice, under one id
-(`self.request.id`), so what it does should be safe to do twice, or be kept by that id.
+sending it and recording that asks the result backend whether a worker has begun it by now, and sends it again only if
+it knows of none. It knows of a task that runs only where `task_track_started` is set, which by default it is not, and
+of one that still waits in the broker nobody knows: so it may be delivered twice, under one id (`self.request.id`), as
+brokers do by themselves too. What it does should be safe to do twice, or be kept by that id.
 
 Celery is not imported here. Install it by `perdure[celery]`, with what your broker and your result backend need.
 """
@@ -11,6 +12,7 @@ Celery is not imported here. Install it by `perdure[celery]`, with what your bro
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import uuid
 from contextlib import suppress
@@ -25,8 +27,12 @@ from perdure.tools.external import Finished
 
 __all__ = ["Signature", "job_id", "look", "revoke", "run_celery", "send"]
 
+logger = logging.getLogger(__name__)
+
 _PENDING: Final = "PENDING"
-"""What Celery says of an id that it has not heard of: it may wait in the broker, or be nobody's."""
+"""What Celery says of an id that it has not heard of: it may wait in the broker, or be nobody's; or run untracked."""
+_warned: Final[set[str]] = set()
+"""The Celery tasks of which it was said that they may run twice."""
 _sending = threading.Lock()
 """Celery's Redis backend subscribes for each task that it sends, over one connection that threads must not share."""
 
@@ -62,7 +68,9 @@ async def run_celery(
     Args:
         task: the tool's context.
         name: of the job, for the journal; other jobs may have the same.
-        signature: the call, as `resize.s("large")`. Of a chain, the last task's result counts.
+        signature: the call, as `resize.s("large")`. Of a chain, the last task's result counts. Have
+            `task_track_started` set for it: without that, which is Celery's default, a worker that dies just after
+            sending it has it sent again also while it runs.
         timeout: how long to wait for the result, from the first time on. Celery forgets results after `result_expires`
             (a day by default), so have one.
         poll: how soon to look for the first time. The looks get rarer, down to one in five minutes.
@@ -75,6 +83,7 @@ async def run_celery(
         InvalidDuration: a duration is unreadable, zero or negative.
     """
     _check(signature)
+    _warn_if_untracked(signature)
     expires = None if timeout is None else milliseconds(timeout, what="timeout") / 1000
     return await task.external(
         name,
@@ -97,11 +106,26 @@ def _check(signature: Signature) -> None:
             raise ConfigurationError("The Celery task has ignore_result set, so nobody would hear how it ended")
 
 
+def _warn_if_untracked(signature: Signature) -> None:
+    """Once of each. No error: this process may not know what is set on the workers, and the task may be safe."""
+    name, tracked = str(getattr(signature, "task", "")), None
+    with suppress(KeyError):
+        tracked = getattr(getattr(signature, "type", None), "track_started", None)
+    if (signature.app.conf.task_track_started if tracked is None else tracked) or name in _warned:
+        return
+    _warned.add(name)
+    logger.warning(
+        "the Celery task %s may be run a second time while it runs, if a worker dies just after sending it: set "
+        "task_track_started, here and on its workers",
+        name,
+    )
+
+
 # What the verb is given. All of these run in threads, and any of them may be called again.
 
 
 def send(signature: Signature, expires: float | None, handle: Handle) -> None:
-    """Send it, unless an earlier run did, which then could not record it.
+    """Send it, unless an earlier run did, which then could not record it, and a worker is known to have begun it.
 
     No worker begins it once `expires` seconds have passed.
     """
