@@ -12,11 +12,14 @@ from pydantic import BaseModel
 
 from perdure import Retry, TaskContext, Tasks
 from perdure.domain.model import Status
+from perdure.domain.policy import milliseconds
 from perdure.store.base import Store
 from perdure.store.clock import Clock
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
 from perdure.testing import Harness, crash_everywhere
+from perdure.testing.clock import START
+from tests.store.support import new_task
 
 
 class Approval(BaseModel):
@@ -58,6 +61,11 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(f"sqlite:///{tmp_path / 'unused.db'}")
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'tasks.db'}"
+
+
 async def test_a_task_is_called_answered_and_slept_through(shop: Shop) -> None:
     async with Harness(shop.tasks) as harness:
         task = await harness.call("order", {"item": "lamp"})
@@ -79,6 +87,50 @@ async def test_time_goes_from_timer_to_timer(shop: Shop) -> None:
         assert (await harness.look(task)).status is Status.WORKING
         await harness.advance("1h")
         assert (await harness.look(task)).value == 3
+
+
+async def test_timers_of_tasks_that_another_harness_began_are_come_by_as_its_own_are(shop: Shop, store: str) -> None:
+    async with Harness(shop.tasks, store=store) as harness:
+        task = await harness.call("wait", {"days": 3})
+    async with Harness(shop.tasks, store=store) as harness:
+        await harness.advance("71h")
+        assert (await harness.look(task)).status is Status.WORKING
+        await harness.advance("1h")
+        assert (await harness.look(task)).value == 3
+
+
+async def test_time_goes_on_where_it_stood_for_the_harness_before(shop: Shop, store: str) -> None:
+    """Whether anything happened then or not, and however many there were."""
+    async with Harness(shop.tasks, store=store) as harness:
+        task = await harness.call("wait", {"days": 2})
+        await harness.advance("1 day")
+    for _ in range(2):
+        async with Harness(shop.tasks, store=store) as harness:
+            await harness.advance("11h")
+            assert (await harness.look(task)).status is Status.WORKING
+    async with Harness(shop.tasks, store=store) as harness:
+        assert harness.clock.now == START + milliseconds("46h")
+        await harness.advance("2h")
+        assert (await harness.look(task)).value == 2
+
+
+async def test_time_begins_after_whatever_others_have_done_in_the_store(shop: Shop, store: str) -> None:
+    later = START + milliseconds("365d")
+    other = SQLiteStore(store, lambda: later)
+    await other.open()
+    for _ in range(3):
+        await other.create(new_task())
+    await other.close()
+    async with Harness(shop.tasks, store=store) as harness:
+        assert harness.clock.now == later
+
+
+async def test_a_timer_of_a_task_that_none_of_the_tools_can_run_holds_nothing_up(shop: Shop, store: str) -> None:
+    async with Harness(shop.tasks, store=store) as harness:
+        task = await harness.call("wait", {"days": 1})
+    async with Harness(Tasks(store), store=store) as harness:
+        await harness.advance("2 days")
+        assert (await harness.look(task)).status is Status.WORKING
 
 
 async def test_a_question_times_out(shop: Shop) -> None:

@@ -8,7 +8,7 @@ real: whatever it awaits besides the verbs of its context takes its real time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -16,9 +16,10 @@ from typing import Any, Final, Self, cast
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 
-from perdure.domain.errors import LimitExceeded
-from perdure.domain.model import JSON, Claim, Demand, Owner
-from perdure.domain.policy import Duration, is_timer, milliseconds
+from perdure.domain.errors import LeaseLost, LimitExceeded, StoreUnavailable
+from perdure.domain.model import JSON, Claim, Demand, Owner, Status
+from perdure.domain.operating import Listed, Which
+from perdure.domain.policy import Duration, milliseconds
 from perdure.engine.execution import Execution
 from perdure.ops.app import Tasks
 from perdure.ops.stores import open_store
@@ -40,6 +41,9 @@ __all__ = ["Harness", "crash_everywhere"]
 
 _FOREVER: Final = 1000 * 366 * 86_400_000
 """The lease of the harness, in milliseconds: time that is moved by years must not let it lapse."""
+_UNFINISHED: Final = frozenset(status for status in Status if not status.terminal)
+_PART: Final = 1000
+"""How many tasks it looks at at once."""
 _MOST_RUNS: Final = 10_000
 """How many runs one call of the harness may set off: more means that something never comes to rest."""
 _ENVELOPES: Final = frozenset({"action", "role", "roots"})
@@ -51,7 +55,8 @@ class Harness:
 
     Args:
         tasks: whose tools to run. Its own store is left alone: inside the block, `store` takes its place.
-        store: a URL, or what makes a store, given the virtual clock; in memory by default.
+        store: a URL, or what makes a store, given the virtual clock; in memory by default. Over one that another
+            harness has filled, time goes on from where it stood for that one.
         state: what the server's lifespan would yield (`task.lifespan_context`).
         owner: whose tasks they are.
         crash_at: the number of the write, from 1, at which the worker dies; None: it does not.
@@ -79,7 +84,7 @@ class Harness:
         self._worker = mortal(self._store, self._fate)
         self._session = ""
         self._raised: dict[str, list[BaseException]] = {}
-        """By the id of each task that was called."""
+        """By the id of each task that was called or run."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -88,6 +93,7 @@ class Harness:
             stack.callback(self._assembly.lend, before, None)
             # Opened as everybody's who uses these tasks, so that `tasks.external` does not close it underneath.
             await stack.enter_async_context(self._assembly.runtime.connected())
+            self.clock.now = await self._latest()
             await self._begin()
             self._stack = stack.pop_all()
         return self
@@ -95,8 +101,12 @@ class Harness:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._session = ""
-        await self._stack.aclose()
+        session, self._session = self._session, ""
+        try:
+            with suppress(LeaseLost, StoreUnavailable):  # the test may have taken the store away
+                await self._store.renew(session, _FOREVER)  # so it says until when time went here
+        finally:
+            await self._stack.aclose()
 
     @property
     def writes(self) -> int:
@@ -213,6 +223,22 @@ class Harness:
             f"The task is {status} and asks nothing, not {quoted(strange)}: to show that it is ignored, pass late=True"
         )
 
+    async def _latest(self) -> int:
+        """Where time goes on: where it stood for the harnesses that used the store before, and after every change."""
+        sessions = [session for session, _ in await self._store.sessions()]
+        left = [session.expires_at - _FOREVER for session in sessions if session.info.get("harness")]
+        changed = [task.updated_at async for task in self._listed(Which())]
+        return max([self.clock.now, *left, *changed])
+
+    async def _listed(self, which: Which) -> AsyncGenerator[Listed]:
+        listing = await self._store.browse(which, None, _PART)
+        while True:
+            for task in listing.tasks:
+                yield task
+            if listing.next is None:
+                return
+            listing = await self._store.browse(which, listing.next, _PART)
+
     async def _begin(self) -> None:
         self._session = (await self._store.open_session(_FOREVER, {"harness": True})).id
 
@@ -247,9 +273,10 @@ class Harness:
         self.clock.now += round(seconds * 1000)
 
     async def _next_timer(self) -> int | None:
-        runs = [(await self._store.inspect(task_id)).run for task_id in self._raised]
-        due = [run.due_at for run in runs if run is not None and run.due_at is not None and is_timer(run.due_at)]
-        return min(due, default=None)
+        """Of all tasks that there are. What is due by now and was not run, none of these tools can run."""
+        runs = [task.run async for task in self._listed(Which(_UNFINISHED))]
+        due = [run.due_at for run in runs if run is not None and run.due_at is not None]
+        return min((at for at in due if at > self.clock.now), default=None)
 
 
 async def crash_everywhere(make: Callable[..., Harness], scenario: Callable[[Harness], Awaitable[None]]) -> int:
