@@ -16,6 +16,7 @@ from perdure.store.postgres import PostgresUpgrade, schema, url
 from perdure.store.postgres.url import Connection, Target
 from perdure.testing.postgresql import Bouncer, Cluster
 from tests.store.postgres.support import PATIENCE, refusal
+from tests.support import eventually
 
 REAL = schema.MIGRATIONS
 LAST = len(REAL)
@@ -313,6 +314,62 @@ async def test_the_index_of_owners_that_was_made_before_while_others_wrote_is_le
         assert await migrated(empty_database) == [migration.number for migration in REAL[1:]]
         assert await connection.fetchval(named) == before
     assert await refusal(empty_database) == ""
+
+
+async def broken_off(text: str, statement: str) -> None:
+    """An index is being made while somebody has the table, for whom it has to wait; then it is cancelled."""
+    target = url.parse(text)
+    async with connected(target) as other, connected(target) as connection, other.transaction():
+        await other.execute("LOCK TABLE perdure.task IN ROW EXCLUSIVE MODE")
+        making = asyncio.create_task(
+            connection.execute(statement.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY"), timeout=PATIENCE)
+        )
+
+        async def begun() -> bool:
+            return await other.fetchval("SELECT EXISTS (SELECT FROM pg_index WHERE NOT indisvalid)")
+
+        await eventually(begun, "it was not begun")
+        await other.execute("SELECT pg_cancel_backend($1)", connection.get_server_pid())
+        with pytest.raises(asyncpg.QueryCanceledError):
+            await making
+
+
+async def invalid(text: str) -> list[str]:
+    async with connected(url.parse(text)) as connection:
+        rows = await connection.fetch("SELECT indexrelid::regclass::text AS name FROM pg_index WHERE NOT indisvalid")
+    return [row["name"] for row in rows]
+
+
+async def test_an_index_whose_making_was_broken_off_is_made_anew_by_the_migration_that_would_have_made_it(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To IF NOT EXISTS it is one, and nothing ever uses it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", REAL[:1])
+        await migrated(empty_database)
+    await broken_off(empty_database, *REAL[1].statements)
+    assert await invalid(empty_database) == ["perdure.task_owned"]
+    assert await migrated(empty_database) == [migration.number for migration in REAL[1:]]
+    assert await invalid(empty_database) == []
+    assert "made anew what had not been made to its end: task_owned" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["apply", "script"])
+async def test_one_that_a_migration_took_for_an_index_is_warned_of_and_made_anew_by_the_next_however_that_is_run(
+    database: str, postgres: Cluster, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    async with connected(url.parse(database)) as connection:
+        await connection.execute("DROP INDEX perdure.task_open")
+    await broken_off(database, *REAL[2].statements)
+    assert await refusal(database) == ""
+    assert "are not used: task_open; run `perdure migrate" in caplog.text
+    if how == "apply":
+        assert await migrated(database) == []
+    else:
+        script = await PostgresUpgrade(database).script(post=False)
+        await asyncio.to_thread(postgres.sql, script, database.rpartition("/")[2])
+    assert await invalid(database) == []
+    assert await PostgresUpgrade(database).script(post=False) == ""
 
 
 # -- as a script -------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ under it.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,6 +51,20 @@ SELECT pg_catalog.pg_is_in_recovery() OR current_setting('transaction_read_only'
   FROM pg_catalog.pg_class
  WHERE relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'perdure')
 """
+# What CREATE INDEX CONCURRENTLY leaves if it fails: an index that is kept up and not used, and that IF NOT EXISTS takes
+# for one. While another session makes one, it looks like that as well, and whoever would mend it waits for a lock.
+_INVALID: Final = """
+SELECT relname FROM pg_catalog.pg_index JOIN pg_catalog.pg_class AS c ON c.oid = indexrelid
+ WHERE NOT indisvalid AND relname = ANY ($1)
+   AND relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'perdure')
+ ORDER BY relname
+"""
+_INDEXES: Final = [
+    match[1]
+    for migration in MIGRATIONS
+    for statement in migration.statements
+    for match in re.finditer(r"^CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+)", statement, re.MULTILINE)
+]
 # The sequence behind an identity column needs no right of its own.
 _FORBIDDEN: Final = """
 SELECT relname FROM pg_catalog.pg_class AS c
@@ -69,11 +84,12 @@ logger = logging.getLogger("perdure.store")
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far a database is. `applied`: its migrations, without their statements."""
+    """How far a database is. `applied`: its migrations, without their statements. `invalid`: indexes of no use."""
 
     schema: bool = False
     versions: bool = False
     applied: tuple[Migration, ...] = ()
+    invalid: tuple[str, ...] = ()
 
     @property
     def lacking(self) -> tuple[Migration, ...]:
@@ -100,6 +116,13 @@ async def check(connection: Connection, target: Target) -> None:
             raise StoreUnusable(f"{target.shown} {_lack(state, lacking)}: run `{target.migrate}`")
         if not state.unknown:  # what a newer release brings, this one needs no rights to
             await _check_rights(connection, target)
+    if state.invalid:
+        logger.warning(
+            "%s has indexes that were not made to their end, and are not used: %s; run `%s`, which makes them anew",
+            target.shown,
+            ", ".join(state.invalid),
+            target.migrate,
+        )
     if state.lacking:
         logger.info(
             "%s still has to be migrated by `%s --post`, once no older release runs: %s",
@@ -124,7 +147,8 @@ async def look(connection: Connection, target: Target) -> State:
     _refuse(found, target)
     rows = await connection.fetch(_APPLIED) if found["versions"] else []
     applied = tuple(Migration(row["number"], row["name"], (), Phase(row["phase"])) for row in rows)
-    state = State(found["schema"], bool(found["versions"]), applied)
+    invalid = tuple(row["relname"] for row in await connection.fetch(_INVALID, _INDEXES))
+    state = State(found["schema"], bool(found["versions"]), applied, invalid)
     if gone := [migration for migration in state.unknown if migration.phase is Phase.POST]:
         raise StoreUnusable(f"{target.shown} was migrated for newer releases only, by {_listed(gone)}: upgrade Perdure")
     return state
@@ -152,6 +176,8 @@ def _refuse(found: Record, target: Target) -> None:
 async def apply(connection: Connection, target: Target, *, post: bool) -> tuple[Migration, ...]:
     """Apply what is due, in one transaction, and return that. Waits while another process does so.
 
+    An index that is there and of no use, since somebody's CREATE INDEX CONCURRENTLY failed, is made anew with it.
+
     Raises:
         StoreUnusable, asyncpg.PostgresError: as `look`; nothing is changed then.
     """
@@ -161,13 +187,15 @@ async def apply(connection: Connection, target: Target, *, post: bool) -> tuple[
         migrations = migrate.due(state.lacking, post=post)
         for statement in _statements(state, migrations):
             await connection.execute(statement)
+    if state.invalid:
+        logger.warning("%s: made anew what had not been made to its end: %s", target.shown, ", ".join(state.invalid))
     return migrations
 
 
 def script(state: State, *, post: bool) -> str:
     """What `apply` would do from `state` on, for psql; empty if that is nothing."""
     migrations = migrate.due(state.lacking, post=post)
-    if not migrations:
+    if not migrations and not state.invalid:
         return ""
     statements = [BEGIN, _TURN, *_statements(state, migrations), "COMMIT"]
     return "\\set ON_ERROR_STOP on\n" + "".join(f"{statement.removesuffix(';')};\n" for statement in statements)
@@ -181,7 +209,7 @@ def _statements(state: State, migrations: tuple[Migration, ...]) -> list[str]:
         statements.append(_VERSIONS)
     for migration in migrations:
         statements += [*migration.statements, _RECORD.format(migration)]
-    return statements
+    return [*statements, *(f"REINDEX INDEX perdure.{name}" for name in state.invalid)]
 
 
 async def _check_rights(connection: Connection, target: Target) -> None:
