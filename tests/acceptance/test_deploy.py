@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from perdure import Limits
 from tests.acceptance.deployment import (
     BIN,
     DEPLOY,
@@ -212,6 +215,28 @@ def test_no_secret_is_among_the_arguments_or_in_a_file() -> None:
             assert "://perdure:" not in path.read_text("utf-8"), path
     for name in (SERVER, WORKER, GATEWAY, "perdure-migrate"):
         assert not {"PERDURE_STORE", "PGPASSWORD"} & set("".join(unit(name)["ExecStart"]).split("$"))
+
+
+def test_a_shell_reads_the_environment_of_the_units_as_they_do_whatever_is_in_it(tmp_path: Path) -> None:
+    """The line of the README that has a command find the store, with a URL that asks for TLS and a good password."""
+    (line,) = re.findall(r"`(set -a; .*); perdure status`", (DEPLOY / "README.md").read_text("utf-8"))
+    more = "?sslmode=verify-full&sslrootcert=/etc/ssl/db-ca.pem"
+    text = (UNITS / "perdure.env").read_text("utf-8")
+    (tmp_path / "perdure.env").write_text(text.replace("127.0.0.1/perdure", f"127.0.0.1/perdure{more}"))
+    (secret,) = re.findall(r"edit: (PGPASSWORD=\S+),", (DEPLOY / "README.md").read_text("utf-8"))
+    (tmp_path / "secrets.env").write_text(secret.replace("…", "a$b & c;d") + "\n")
+    script = line.replace("/etc/perdure", str(tmp_path)) + "; printenv PERDURE_APP PERDURE_STORE PGPASSWORD"
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, env={"PATH": os.defpath})
+    store = f"postgresql://perdure@127.0.0.1/perdure{more}"
+    assert (said.stdout.splitlines(), said.stderr) == (["reports:mcp", store, "a$b & c;d"], "")
+
+
+def test_nginx_lets_everything_through_that_the_servers_take() -> None:
+    """What it refuses is final to whoever calls, and a callback may carry a result of a MiB and what is around it."""
+    for path in (DEPLOY / "nginx/routes.conf", DEPLOY / "nginx/perdure.conf", DEPLOY / "compose/nginx.conf"):
+        bounds = re.findall(r"client_max_body_size (\d+)m;", path.read_text("utf-8"))
+        assert all(int(bound) << 20 == Limits().request_body for bound in bounds), path
+        assert bounds or path.name != "routes.conf"
 
 
 def test_all_units_are_shut_in_alike() -> None:

@@ -100,6 +100,11 @@ def test_a_store_that_is_named_twice_or_never_is_refused_and_how_to_name_it_is_s
     assert done.output.endswith("\nError: Say which store: URL, or --store URL, or PERDURE_STORE in the environment.\n")
 
 
+def test_its_help_says_whose_users_may_go_on_meanwhile_and_whose_may_not() -> None:
+    said = " ".join(CliRunner().invoke(main, ["migrate", "--help"]).output.split())
+    assert "users of a PostgreSQL database may go on meanwhile; those of a SQLite file have to be stopped first" in said
+
+
 def test_a_check_and_a_script_are_two_things(empty_database: str) -> None:
     done = migrate("--check", "--sql", empty_database)
     assert done.exit_code == 2

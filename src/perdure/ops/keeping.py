@@ -19,7 +19,9 @@ __all__ = ["run_migrate", "run_rekey"]
 @click.option("--post", is_flag=True, help="Also apply what must wait until no older release of Perdure runs.")
 @click.pass_context
 def run_migrate(context: click.Context, url: str | None, store: str | None, check: bool, sql: bool, post: bool) -> None:
-    """Bring the schema of the store at URL up to date; its other users may go on meanwhile.
+    """Bring the schema of the store at URL up to date.
+
+    The other users of a PostgreSQL database may go on meanwhile; those of a SQLite file have to be stopped first.
 
     URL may be said as --store too, or in the environment variable PERDURE_STORE; its password belongs into PGPASSWORD
     or a password file.
