@@ -19,6 +19,7 @@ from tests.engine.support import (
     HOUR,
     LEASE,
     Thread,
+    claim_as_another,
     done,
     ended,
     handlers,
@@ -388,6 +389,110 @@ async def test_work_whose_run_was_freed_behind_its_back_is_told_when_the_same_ta
     assert work.attempts == [1, 2]
 
 
+# -- what a renewal tells ----------------------------------------------------------------------------------------------
+
+
+async def renewed(rigged: Rigged) -> None:
+    """Once the worker has renewed its lease again, from beginning to end."""
+    for _ in range(2):  # when the second has begun, the first is through
+        count = rigged.calls.count("renew")
+        rigged.miss()
+        await eventually(lambda count=count: rigged.calls.count("renew") > count, "the worker did not renew")
+
+
+async def test_a_renewal_asks_the_store_for_nothing_else_however_many_tasks_run(store: Store) -> None:
+    """Else the next is late by as many answers of a slow database, and the lease lapses under a worker that lives."""
+    started, let_go = list[int](), asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        started.append(run.claim.seq)
+        await let_go.wait()
+        return done()
+
+    rigged = Rigged(store)
+    for _ in range(20):
+        await store.create(new_task(ttl_ms=HOUR))
+    async with serving(rigged, handlers(report=work), concurrency=20, lease_ms=HOUR, poll_ms=HOUR):
+        await eventually(lambda: len(started) == 20, "the tasks did not start")
+        await renewed(rigged)
+        begun = len(rigged.calls)
+        await renewed(rigged)
+        since = rigged.calls[begun:]
+        let_go.set()
+    # The loops beside it look at the sessions, and for work when somebody may have made some.
+    assert (since.count("renew"), set(since) - {"renew", "sessions", "claim"}) == (2, set())
+
+
+async def test_work_whose_run_was_freed_behind_its_back_is_told_at_the_next_renewal(
+    store: Store, clock: VirtualClock
+) -> None:
+    """Though another worker runs it meanwhile, so that nothing of it begins here again."""
+    work, rigged = Tool(), Rigged(store)
+    await store.create(new_task(timeout_ms=1000 * LEASE))
+    async with serving(rigged, handlers(report=work), lease_ms=HOUR * 1000, poll_ms=HOUR):
+        await work.started()
+        clock.advance(1001 * LEASE)
+        rigged.silent = True
+        assert await store.free_overdue(10, late_ms=0) == 1
+        theirs = await claim_as_another(store)
+        await renewed(rigged)
+        await eventually(lambda: work.told == [True], "it was not told")
+        work.let_go.set()
+    assert (work.attempts, theirs.attempt) == ([1], 2)
+
+
+async def test_a_run_that_was_claimed_while_the_store_looked_is_not_lost(store: Store) -> None:
+    work, rigged = Tool(), Rigged(store)
+    async with serving(rigged, handlers(report=work), lease_ms=HOUR):
+        await worker_session(store)
+        looked = rigged.gate_after("renew")
+        rigged.miss()
+        await looked.reached()
+        task = await store.create(new_task())
+        await work.started()
+        looked.open()
+        await renewed(rigged)
+        work.let_go.set()
+        assert (await ended(store, task)).result == done("attempt 1").result
+    assert work.told == []
+
+
+async def test_nor_is_one_that_took_the_place_of_a_lost_one_while_the_store_looked(
+    store: Store, clock: VirtualClock
+) -> None:
+    attempts, told, let_go = list[int](), list[int](), asyncio.Event()
+
+    async def work(run: Run, params: JSONObject) -> Outcome:
+        attempts.append(run.claim.attempt)
+        try:
+            await let_go.wait()
+        except asyncio.CancelledError:
+            told.append(run.claim.attempt)
+            raise
+        return done(f"attempt {run.claim.attempt}")
+
+    rigged = Rigged(store)
+    task = await store.create(new_task(timeout_ms=1000 * LEASE))
+    async with serving(rigged, handlers(report=work), lease_ms=HOUR * 1000):
+        await eventually(lambda: attempts == [1], "the task did not start")
+        clock.advance(1001 * LEASE)
+        freed = rigged.gate_before("renew")
+        rigged.miss()
+        await freed.reached()
+        looked = rigged.gate_after("renew")
+        seen = await store.inspect(task.id)
+        assert seen.run is not None
+        assert await store.give_back(await worker_session(store), frozenset({(task.seq, seen.run.fence)})) == 1
+        freed.open()
+        await looked.reached()
+        await eventually(lambda: attempts == [1, 1], "the task did not start again")
+        looked.open()
+        await renewed(rigged)
+        let_go.set()
+        assert (await ended(store, task)).result == done("attempt 1").result
+    assert told == [1]
+
+
 # -- a store that lost what it had acknowledged ------------------------------------------------------------------------
 
 
@@ -443,14 +548,6 @@ async def test_what_somebody_else_has_freed_meanwhile_is_not_worth_a_word(
     async with serving(rigged, handlers(report=work), lease_ms=FAST_LEASE):
         assert (await ended(store, task)).status is Status.COMPLETED
     assert (work.attempts, "begin anew" in caplog.text) == ([1, 1], False)
-
-
-async def renewed(rigged: Rigged) -> None:
-    """Once the worker has renewed its lease again, from beginning to end."""
-    for _ in range(2):  # when the second has begun, the first is through
-        count = rigged.calls.count("renew")
-        rigged.miss()
-        await eventually(lambda count=count: rigged.calls.count("renew") > count, "the worker did not renew")
 
 
 async def test_a_run_that_ends_while_the_store_looks_is_no_stray(store: Store) -> None:

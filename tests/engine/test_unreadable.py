@@ -146,12 +146,15 @@ async def test_nor_is_a_worker_ended_by_one_of_which_not_even_that_can_be_writte
     assert rigged.calls.count("open_session") == 1
 
 
-async def test_a_run_whose_task_has_ended_is_stopped_though_nobody_here_can_read_how(rigged: Rigged) -> None:
+async def test_a_run_whose_task_has_ended_is_stopped_though_nobody_here_can_read_how(
+    rigged: Rigged, clock: VirtualClock
+) -> None:
     """Another process has found that its ttl ran out, and sealed the error under a key that this one lacks."""
-    stopped = asyncio.Event()
+    started, stopped = asyncio.Event(), asyncio.Event()
 
     async def work(run: Run, params: JSONObject) -> Outcome:
         if run.claim.task.ttl_ms is not None:
+            started.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -159,10 +162,16 @@ async def test_a_run_whose_task_has_ended_is_stopped_though_nobody_here_can_read
         return done()
 
     await rigged.create(new_task(ttl_ms=1_000))
-    rigged.fail("get", 1, LACKING)
     async with serving(rigged, handlers(report=work), lease_ms=60):
         async with asyncio.timeout(PATIENCE):
+            await started.wait()
+            rigged.silent = True
+            clock.advance(1_000)
+            assert await rigged.expire(10) == 1
+            rigged.fail("get", 1, LACKING)
             await stopped.wait()
+        rigged.before["get"].clear()
+        rigged.silent = False
         assert (await ended(rigged, await rigged.create(new_task()))).status is Status.COMPLETED
 
 

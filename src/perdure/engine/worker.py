@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from perdure.domain import policy
-from perdure.domain.errors import LeaseLost, StoreUnavailable, TaskExpired, TaskNotFound, Unreadable
+from perdure.domain.errors import LeaseLost, StoreUnavailable
 from perdure.domain.limits import Limits
-from perdure.domain.model import JSON, Change, Claim, JSONObject, Task
+from perdure.domain.model import JSON, Change, Claim, JSONObject
 from perdure.store.base import Store
 
 from . import lease, patience
@@ -150,9 +150,12 @@ class Worker:
         """Prolong the lease, or begin a new one if it was taken over.
 
         One at a time: whoever finds the lease lost comes here, and two new sessions would mean that one of them is
-        claimed with and the other renewed.
+        claimed with and the other renewed. The store is asked for nothing more on the way, since the next renewal comes
+        a while after this one is through: with an answer to wait for per run, a worker that has many of them would be
+        late because of its load, and lose them all.
         """
         async with self._renewing:
+            before = tuple(self._held.items())  # what is claimed while the store looks may be missing in what it found
             try:
                 renewal = await self._store.renew(self._session, self._lease_ms)
             except LeaseLost:
@@ -160,10 +163,17 @@ class Worker:
                 return
             for seq in renewal.cancelled:
                 self._tell(seq, Stop.CANCEL)
+            self._drop_lost(before, renewal.held)
             await self._give_back_strays(renewal.held)
-            for seq, execution in tuple(self._held.items()):
-                if await self._is_over(execution.claim.task):
-                    self._tell(seq, Stop.LOST)
+
+    def _drop_lost(self, before: Iterable[tuple[int, Execution]], held: frozenset[tuple[int, int]]) -> None:
+        """Stop what has ended or was freed behind our back.
+
+        Its `ttl` or its deadline ran out, somebody deleted it, or the store has lost the claim.
+        """
+        for seq, execution in before:
+            if (seq, execution.claim.fence) not in held and self._held.get(seq) is execution:
+                self._tell(seq, Stop.LOST)
 
     async def _give_back_strays(self, held: frozenset[tuple[int, int]]) -> None:
         """Give back what the session holds though nothing here runs it.
@@ -184,18 +194,6 @@ class Worker:
     async def _keep_own(self) -> str:
         await self._renew()
         return self._session
-
-    async def _is_over(self, task: Task) -> bool:
-        """Whether a running task has ended behind our back: another process may have found that its ttl ran out.
-
-        What it came to may be sealed under a key that is lacking here; of one that runs, nothing that is read is.
-        """
-        if task.ttl_ms is None:
-            return False
-        try:
-            return (await self._store.get(task.owner, task.id)).status.terminal
-        except (TaskNotFound, TaskExpired, Unreadable):
-            return True
 
     async def _start_over(self) -> None:
         """The lease lapsed and somebody took over: nothing that runs here counts any more."""
