@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,54 @@ async def test_a_plain_tool_that_does_not_look_is_given_up_when_its_timeout_is_o
             assert text(await up.client.finish("tool")) == "The tool did not finish within 0.05 s"
         finally:
             release.set()
+
+
+def until_told(task: SyncTaskContext) -> None:
+    """Wait, in a thread, until the run is to end."""
+    with suppress(asyncio.CancelledError):
+        while True:
+            task.checkpoint()
+            threading.Event().wait(0.005)
+
+
+async def test_a_plain_tool_whose_timeout_is_over_begins_no_step_that_its_next_attempt_would_do_again(
+    tmp_path: Path,
+) -> None:
+    charged: list[int] = []
+
+    def tool(task: SyncTaskContext) -> int:
+        task.step("slow", until_told, task)
+        task.step("charge", charged.append, task.attempt)
+        return task.attempt
+
+    async with stage(tmp_path, only(tool, timeout="50ms", retry=Retry(backoff="1ms"))) as up:
+        assert (await up.client.finish("tool"))["result"]["structuredContent"] == {"result": 2}
+    assert charged == [2]
+
+
+@pytest.mark.parametrize("told_by", ["a checkpoint", "a verb"])
+async def test_what_a_plain_tool_makes_of_being_stopped_by_a_shutdown_is_not_its_result(
+    tmp_path: Path, told_by: str
+) -> None:
+    """It may catch what it is told by, for the sake of a cancellation. Nobody has cancelled it."""
+    started = threading.Event()
+
+    def tool(task: SyncTaskContext) -> str:
+        if started.is_set():
+            return "all of it"
+        started.set()
+        try:
+            while True:
+                task.checkpoint() if told_by == "a checkpoint" else task.report("at it")
+                threading.Event().wait(0.005)
+        except asyncio.CancelledError:
+            return "as far as I got"
+
+    async with stage(tmp_path, only(tool)) as up:
+        task_id = await up.client.start("tool")
+        await eventually(started.is_set, "the tool did not start")
+    async with stage(tmp_path, only(tool)) as up:
+        assert text(await up.client.until(task_id)) == "all of it"
 
 
 # -- version -----------------------------------------------------------------------------------------------------------

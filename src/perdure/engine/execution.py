@@ -2,8 +2,9 @@
 
 A cancellation is delivered to the coroutine of the work once, and not while it is shielded; what the work then does
 decides how the task ends, within a bound: past that the intent is carried out and the work is left to itself. Work in a
-thread is not cancelled, it sees `Run.stopping`. Where it is not the client that ends a run but a shutdown or a
-deadline, what the work still returns is at best half of a result, and is dropped.
+thread is not cancelled: it sees `Run.stopping`, and where the run has to make way its verbs begin nothing more. Where
+it is not the client that ends a run but a shutdown or a deadline, what the work still returns is at best half of a
+result, and is dropped; but not what a thread returns at a shutdown that no verb has held up.
 
 Whatever is written carries the claim's fence; `LeaseLost` from such a write means that somebody else has the run, so
 the result is dropped and never tried again.
@@ -88,8 +89,10 @@ class Execution:
 
     def _deliver(self) -> None:
         self._held_back = self.run.shielded > 0 and self.run.stop is not Stop.LOST
-        if not self._held_back and not self._handler.threaded:
-            self.run.delivered = True
+        if self._held_back:
+            return
+        self.run.delivered = not self._handler.threaded or self.run.stop is not Stop.CANCEL
+        if not self._handler.threaded:
             self._work.cancel()
 
     def _deliver_held_back(self) -> None:
@@ -139,7 +142,7 @@ class Execution:
         match self.run.stop:
             case Stop.TIMEOUT:
                 return self._handler.overrun(self.run)
-            case Stop.SHUTDOWN if not self._handler.threaded:
+            case Stop.SHUTDOWN if self.run.refused or not self._handler.threaded:
                 return None
             case _:
                 return self._work.result() if self._work.done() and not self._work.cancelled() else None

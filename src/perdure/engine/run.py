@@ -94,7 +94,12 @@ class Run:
         self.once: set[str] = set()
         """The places of the steps that may run at most once, as far as the work has come."""
         self.delivered = False
-        """Whether the coroutine of the work was cancelled, for the reason that `stop` gives."""
+        """Whether the work was stopped for the reason that `stop` gives: as a coroutine, or else by its verbs.
+
+        Not as a thread that is to stop because somebody cancels the task: it goes on as before until it looks.
+        """
+        self.refused = False
+        """Whether a verb has ended the work because the run makes way: what it returns then is half of a result."""
         self._began_cancelled = claim.task.cancel_requested
         self._root = Line(Scope())
         self._meanwhile: list[tuple[str, BaseException]] = []
@@ -148,7 +153,10 @@ class Run:
         Raises:
             LeaseLost: this run no longer counts.
             NotStorable: the message is no valid Unicode.
+            asyncio.CancelledError: the run makes way. A step that is under way is to come to its end, and may say so.
         """
+        if lines.step.get() is None:
+            self._check_way()
         kept = cut(message, self.limits.message)
         await patience.persist(lambda: self.store.report(self.claim, kept))
 
@@ -325,9 +333,10 @@ class Run:
         """That the work may begin something new.
 
         Raises:
-            asyncio.CancelledError: the run began only so that the work hears of its cancellation. Said once a line:
-                what it does then is clean-up.
+            asyncio.CancelledError: the run makes way; or it began only so that the work hears of its cancellation. That
+                is said once a line: what it does then is clean-up.
         """
+        self._check_way()
         if self._began_cancelled and not self._here.cancelled:
             self._here.cancelled = True
             raise asyncio.CancelledError
@@ -379,11 +388,20 @@ class Run:
             self._give_up(misuse)
         if line.is_parked(verb):
             raise Parked
-        if self.delivered and self.stop is not Stop.CANCEL:
-            raise asyncio.CancelledError
+        self._check_way()
         if self._is_unwinding(line) and (verb in WAITING or (verb is Verb.SLEEP and name)):
             raise asyncio.CancelledError
         return line
+
+    def _check_way(self) -> None:
+        """That the run need not make way, which is all that a thread can be told: it can't be interrupted.
+
+        Raises:
+            asyncio.CancelledError: it has to.
+        """
+        if self.stop is Stop.LOST or (self.delivered and self.stop is not Stop.CANCEL):
+            self.refused = True
+            raise asyncio.CancelledError
 
     def _is_unwinding(self, line: Line) -> bool:
         """Whether the task is being cancelled and the work knows: what it does now will not be replayed."""

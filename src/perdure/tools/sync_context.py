@@ -41,7 +41,9 @@ Args = TypeVarTuple("Args")
 class SyncTaskContext(BaseContext):
     """A plain function's view of its task: the verbs of `TaskContext`, blocking. Use it in the tool's own thread.
 
-    A thread can't be interrupted, so a long tool calls `checkpoint` from time to time.
+    A thread can't be interrupted, so a long tool calls `checkpoint` from time to time. Where the run has to make way
+    (its `timeout` is over, the worker is shutting down, or another one runs the task by now), the other verbs raise
+    `asyncio.CancelledError` as well, and begin nothing.
     """
 
     def checkpoint(self) -> None:
@@ -55,6 +57,7 @@ class SyncTaskContext(BaseContext):
         """
         run = self._run
         if run.stopping and (not run.shielded or run.stop is Stop.LOST):
+            run.refused = True
             raise asyncio.CancelledError
 
     def report(self, message: str) -> None:
