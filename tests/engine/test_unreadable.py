@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from perdure.domain.timeline import EventKind
 from perdure.engine.run import Run
 from perdure.engine.steps import Step, step
 from perdure.store.base import PUT_OFF
+from perdure.store.sqlite import SQLiteStore
 from tests.engine.rigged import Gate, Rigged
 from tests.engine.subscribing import Hands, listening, seen
 from tests.engine.support import Stage, Work, ask, done, ended, handlers, question, serving
@@ -208,6 +211,28 @@ async def test_who_listens_to_a_finished_task_that_can_not_be_read_is_told_of_th
             assert await subscription.next() is None
         subscription.close()
         assert not snapshots.watched
+
+
+async def test_who_listens_to_one_whose_row_is_damaged_is_told_of_the_others_and_then_the_same(tmp_path: Path) -> None:
+    """The store leaves it out where it tells of many, and says nothing of it."""
+    store = SQLiteStore(f"sqlite:///{tmp_path / 'tasks.db'}")
+    await store.open()
+    other, damaged = await running(store), await running(store)
+    with closing(sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)) as outside:
+        outside.execute("PRAGMA ignore_check_constraints = ON")
+        outside.execute("UPDATE task SET ttl_ms = -1 WHERE seq = ?", (damaged.seq,))
+    async with listening(store, clock=Hands()) as snapshots:
+        subscription = await snapshots.subscribe(ADA, [damaged.task.id, other.task.id])
+        assert subscription.accepted == (other.task.id,)
+        await seen(subscription)
+        await store.finish(other, DONE)
+        assert (await seen(subscription)).status is Status.COMPLETED
+        async with asyncio.timeout(PATIENCE):
+            assert await subscription.next() is None
+        assert subscription.unreadable
+        subscription.close()
+        assert not snapshots.watched
+    await store.close()
 
 
 async def test_a_task_whose_question_can_not_be_read_is_left(gated: Rigged) -> None:

@@ -48,6 +48,13 @@ def damage(scene: Stage, task_id: str) -> None:
         connection.execute("UPDATE task SET result = '~1.lost.AAAA' WHERE id = ?", (task_id,))
 
 
+def damage_row(scene: Stage, task_id: str) -> None:
+    """So that nobody can even tell how the task stands."""
+    with closing(sqlite3.connect(scene.database, isolation_level=None)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("UPDATE task SET ttl_ms = -1 WHERE id = ?", (task_id,))
+
+
 def somebody(_: object) -> Owner:
     return Owner("acme", "ada")
 
@@ -82,3 +89,27 @@ async def test_a_stream_with_a_task_that_can_not_be_read_shows_the_others_and_en
             error = (await stream.frame())["error"]
         assert (error["code"], error["message"]) == (-32603, "Internal error")
         assert "data" not in error
+
+
+async def test_so_does_one_with_a_task_whose_row_is_damaged_which_it_does_not_accept(tmp_path: Path) -> None:
+    async with stage(tmp_path, declare) as up:
+        made = [await up.client.start("hello", {"name": "Ada"}) for _ in range(2)]
+        for task_id in made:
+            await up.client.until(task_id)
+        damage_row(up, made[0])
+        async with listening(up.client, *made) as stream:
+            assert await stream.begun() == made[1:]
+            assert (await stream.snapshot())["taskId"] == made[1]
+            assert (await stream.frame())["error"]["message"] == "Internal error"
+
+
+async def test_a_list_whose_last_task_has_a_damaged_row_by_now_begins_anew(tmp_path: Path) -> None:
+    async with stage(tmp_path, declare, legacy=True, identify=somebody) as up:
+        made = [await up.client.start("hello", {"name": "Ada"}) for _ in range(51)]
+        old = Old(up, "2025-11-25", {})
+        await old.shake_hands()
+        last = (await old.request("tasks/list", {})).result["nextCursor"]
+        damage_row(up, last)
+        error = (await old.request("tasks/list", {"cursor": last})).error
+        assert (error["code"], error["message"]) == (-32602, "Invalid cursor: list from the beginning")
+        assert len((await old.request("tasks/list", {})).result["tasks"]) == len(made) - 1

@@ -164,8 +164,10 @@ class Snapshots:
             await asyncio.sleep(0)  # a store that reads on the loop would let nobody else have it until all are read
             found = await self._store().changed(dict.fromkeys(task_ids, 0), owner)
             for watched in chunk:
-                task = found[watched.id]
-                if task is not None and task.owner == owner:
+                task = found.get(watched.id)
+                if watched.id not in found:  # it is there, and can't be read: not even how it stands
+                    subscription.unreadable = True
+                elif task is not None and task.owner == owner:
                     self._join(subscription, watched, self._take(watched, task))
         finally:
             for watched in chunk:

@@ -225,10 +225,11 @@ class Legacy:
     async def _number(self, owner: Owner, cursor: str) -> int:
         """Where a page ended. The last task on it is the cursor: its own number tells how many everybody has.
 
-        What is in that task is not read, since it may be large, or unreadable, and the list goes on all the same.
+        What is in that task is not read, since it may be large, or unreadable, and the list goes on all the same. Only
+        if the row itself was damaged nobody can tell where it was.
         """
         try:
-            task = (await self._runtime.store.changed({ids.parse(cursor): 0}, owner))[cursor]
+            task = (await self._runtime.store.changed({ids.parse(cursor): 0}, owner)).get(cursor)
         except MalformedTaskId:
             task = None
         if task is None:
