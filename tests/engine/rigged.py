@@ -191,8 +191,12 @@ class Rigged:
     async def release(self, claim: Claim) -> None:
         await self._rigged("release", partial(self._inner.release, claim))
 
-    async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
-        return await self._rigged("retry", partial(self._inner.retry, claim, delay_ms, note, failed=failed))
+    async def retry(
+        self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = (), counted: bool = True
+    ) -> Task:
+        return await self._rigged(
+            "retry", partial(self._inner.retry, claim, delay_ms, note, failed=failed, counted=counted)
+        )
 
     async def settle(self, task_id: str, place: str, token: str, state: EntryState, value: JSON) -> Task:
         return await self._rigged("settle", partial(self._inner.settle, task_id, place, token, state, value))

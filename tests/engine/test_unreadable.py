@@ -53,6 +53,7 @@ async def test_a_run_whose_journal_can_not_be_opened_is_put_off(
     assert not await stage.is_due()
     clock.advance(1)
     assert (await stage.run()).status is Status.COMPLETED
+    assert stage.claim.attempt == 1, "it is no failure of the tool's, of which it may have only so many"
     assert await stage.events() == [(EventKind.RETRY, str(LACKING))]
 
 

@@ -84,6 +84,7 @@ def any_of(*weighted: tuple[int, st.SearchStrategy[Call]]) -> st.SearchStrategy[
 
 
 spans = st.sampled_from([None, 1_000, 20_000])
+delays = st.sampled_from([0, 1_000])
 passing = st.sampled_from([0] * 8 + [1, 1_000, 1_000, 20_000, LEASE])
 limits = st.sampled_from([10, 2, 1, 0])
 back = st.sampled_from([0, 0, 0, 1, 2, 5])
@@ -131,7 +132,7 @@ demands = st.permutations(HANDLERS).flatmap(
 writes = any_of(
     (6, calls("park", waits)),
     (3, calls("record", steps | externals, wake_in_ms=spans, note=st.sampled_from([None, "again"]))),
-    (2, calls("retry", st.sampled_from([0, 1_000]), st.just("no"), failed=st.lists(places, max_size=2))),
+    (2, calls("retry", delays, st.just("no"), failed=st.lists(places, max_size=2), counted=st.booleans())),
     (1, calls("finish", st.sampled_from(OUTCOMES))),
     (1, calls("release")),
     (1, calls("report", st.sampled_from(["halfway", "nearly"]))),

@@ -171,7 +171,7 @@ class Execution:
         """Leave it to whoever can read what is on record, or to a later time. It is no fault of the tool's."""
         logger.error("task %s is put off for %d s: %s", self._known_as, PUT_OFF // 1000, error)
         try:
-            await self._store.retry(self.claim, PUT_OFF, str(error))
+            await self._store.retry(self.claim, PUT_OFF, str(error), counted=False)
         except Unreadable:  # nor can it be read how the task stands: then the store puts off what it is given back
             await self._store.give_back(self.claim.session, frozenset({(self.claim.seq, self.claim.fence)}))
 

@@ -295,10 +295,13 @@ class Workers(Protocol):
         """
         ...
 
-    async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
+    async def retry(
+        self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = (), counted: bool = True
+    ) -> Task:
         """Give the run back after a failed attempt; it is due again in `delay_ms`.
 
-        Counts one failure more, and `note` becomes an event of the timeline (RETRY). `failed` are the places of the
+        Counts one failure more, and `note` becomes an event of the timeline (RETRY). Not `counted` is what was no fault
+        of the tool's: the attempt stays as it is. `failed` are the places of the
         steps that ended the attempt (several, if they ran side by side): each of these entries and what came after it
         (`journal.undone`) leave the journal; questions among them lose their place and keep their answers. A task that
         was asked to cancel meanwhile is `cancelled` instead; or, if its code minds and was not run for that very

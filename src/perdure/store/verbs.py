@@ -148,7 +148,9 @@ def give_back(task: Record, run: Run, now: int) -> None:
     _free(task, run, lifecycle.on_free(task.task, minded=run.minds_cancel), now)
 
 
-def retry(task: Record, run: Run, by: Claim, delay_ms: int, note: str, failed: Collection[str], now: int) -> None:
+def retry(
+    task: Record, run: Run, by: Claim, delay_ms: int, note: str, failed: Collection[str], now: int, *, counted: bool
+) -> None:
     minded = run.minds_cancel and not by.task.cancel_requested
     end = lifecycle.on_free(task.task, minded=minded)
     if end is not None:
@@ -156,7 +158,7 @@ def retry(task: Record, run: Run, by: Claim, delay_ms: int, note: str, failed: C
         return
     task.events.append(Event(now, EventKind.RETRY, note))
     task.undo(failed)
-    run.failures += 1
+    run.failures += counted
     run.put_aside(now + delay_ms)
     if task.task.cancel_requested and run.wake(now):
         task.announce(runnable=True)

@@ -209,10 +209,12 @@ class MemoryStore:
         verbs.give_back(record, run, self._clock())
         self._settle(record)
 
-    async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
+    async def retry(
+        self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = (), counted: bool = True
+    ) -> Task:
         plain(note)
         record, run = self._held(claim)
-        verbs.retry(record, run, claim, delay_ms, note, failed, self._clock())
+        verbs.retry(record, run, claim, delay_ms, note, failed, self._clock(), counted=counted)
         return self._settled(record)
 
     # -- what other systems say ----------------------------------------------------------------------------------------

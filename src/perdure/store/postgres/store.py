@@ -210,11 +210,13 @@ class PostgresStore:
     async def release(self, claim: Claim) -> None:
         await self._under(claim, verbs.give_back)
 
-    async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
+    async def retry(
+        self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = (), counted: bool = True
+    ) -> Task:
         plain(note)
 
         def act(task: Record, run: Run, now: int) -> None:
-            verbs.retry(task, run, claim, delay_ms, note, failed, now)
+            verbs.retry(task, run, claim, delay_ms, note, failed, now, counted=counted)
 
         return await self._under(
             claim, act, places=EVERYTHING if failed else frozenset(), questions=while_open if failed else never

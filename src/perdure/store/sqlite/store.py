@@ -169,9 +169,13 @@ class SQLiteStore(OnFile):
     async def release(self, claim: Claim) -> None:
         await self._writer.submit(lambda tx: workers.release(tx, claim, self._clock()))
 
-    async def retry(self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = ()) -> Task:
+    async def retry(
+        self, claim: Claim, delay_ms: int, note: str, *, failed: Collection[str] = (), counted: bool = True
+    ) -> Task:
         plain(note)
-        return await self._writer.submit(lambda tx: workers.retry(tx, claim, delay_ms, note, failed, self._clock()))
+        return await self._writer.submit(
+            lambda tx: workers.retry(tx, claim, delay_ms, note, failed, self._clock(), counted=counted)
+        )
 
     # -- what other systems say ----------------------------------------------------------------------------------------
 

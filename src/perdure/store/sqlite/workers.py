@@ -94,13 +94,15 @@ def release(tx: Transaction, claim: Claim, now: int) -> None:
     shared.free(tx, task, lifecycle.on_free(task, minded=shared.minds(tx, claim.seq)), now)
 
 
-def retry(tx: Transaction, claim: Claim, delay_ms: int, note: str, failed: Collection[str], now: int) -> Task:
+def retry(
+    tx: Transaction, claim: Claim, delay_ms: int, note: str, failed: Collection[str], now: int, *, counted: bool
+) -> Task:
     task = shared.held(tx, claim)
     minded = not claim.task.cancel_requested and shared.minds(tx, claim.seq)
     end = lifecycle.on_free(task, minded=minded)
     if end is not None:
         return shared.apply(tx, task, end, now)
-    tx.run(sql.RUN_FREE, now + delay_ms, 1, 0, claim.seq)
+    tx.run(sql.RUN_FREE, now + delay_ms, int(counted), 0, claim.seq)
     if failed:
         _undo(tx, task, failed)
     shared.note(tx, task, Event(now, EventKind.RETRY, note))

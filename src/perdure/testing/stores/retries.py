@@ -63,6 +63,23 @@ async def test_failures_and_deaths_are_counted_apart(store: Store, clock: Virtua
     assert (await store.get(ADA, claim.task.id)).status is Status.FAILED
 
 
+async def test_one_that_is_no_failure_comes_back_after_its_delay_and_is_not_counted(
+    store: Store, clock: VirtualClock
+) -> None:
+    claim = await running(store)
+    await store.record(claim, step("0", "done"))
+    await store.retry(claim, 2_000, "it could not be read", counted=False)
+    clock.advance(1_999)
+    assert await take(store) is None
+    clock.advance(1)
+    again = await take(store)
+    assert again is not None
+    assert (again.attempt, again.failures, again.deaths) == (1, 0, 0)
+    inspected = await store.inspect(claim.task.id)
+    assert [event.detail for event in inspected.events] == ["it could not be read"]
+    assert list(inspected.journal.entries) == ["0"]
+
+
 async def test_the_note_becomes_an_event(store: Store, clock: VirtualClock) -> None:
     claim = await running(store)
     clock.advance(10)
