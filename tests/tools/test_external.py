@@ -23,6 +23,7 @@ from perdure import (
     NotStorable,
     StepFailed,
     StoreUnusable,
+    SyncTaskContext,
     TaskContext,
     TaskNotFound,
     Tasks,
@@ -423,6 +424,41 @@ async def test_a_process_that_serves_nothing_may_settle_work(scene: Stage, elsew
     async with asyncio.timeout(PATIENCE):
         assert await process.wait() == 0
     assert text(await scene.client.until(task_id)) == "'settled elsewhere'"
+
+
+async def test_plain_code_of_the_server_may_settle_work_on_an_event_loop_of_its_own(
+    scene: Stage, elsewhere: Elsewhere
+) -> None:
+    """As a plain function can't await. It must not hang, though the store is open on the server's own loop."""
+    external, tasks, handles = scene.tasks.external, list[str](), list[Handle]()
+    for number in range(1, 3):
+        tasks.append(await scene.client.start("render"))
+        handles.append(await elsewhere.given(number))
+
+    async def several() -> None:
+        async with scene.tasks.connected():
+            await external.report(handles[1], "half way")
+            await external.complete(handles[1], "two")
+        with pytest.raises(AlreadySettled):
+            await external.fail(handles[1], "no memory")
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.to_thread(asyncio.run, external.complete(handles[0], "one"))
+        await asyncio.to_thread(asyncio.run, several())
+    assert [text(await scene.client.until(task_id)) for task_id in tasks] == ["'one'", "'two'"]
+
+
+async def test_so_may_a_plain_start_that_has_the_result_already(tmp_path: Path) -> None:
+    def declare(tasks: Tasks) -> None:
+        def start(handle: Handle) -> None:
+            asyncio.run(tasks.external.complete(handle, "at once"))
+
+        @tasks.tool()
+        def quick(task: SyncTaskContext) -> str:
+            return task.external("quick", start, returns=str)
+
+    async with stage(tmp_path, declare) as up, asyncio.timeout(PATIENCE):
+        assert text(await up.client.finish("quick")) == "at once"
 
 
 async def test_a_server_that_is_away_need_not_be_up_for_it(tmp_path: Path, elsewhere: Elsewhere) -> None:

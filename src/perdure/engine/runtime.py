@@ -25,6 +25,7 @@ from perdure.store.base import Store
 from .backlog import Backlog
 from .handler import Handlers
 from .janitor import Janitor
+from .opened import Opened
 from .pace import Pace
 from .sealers import Company, Sealing, about, described
 from .snapshots import Snapshots
@@ -88,6 +89,7 @@ class Runtime:
 
     def __init__(self, store: Store, handlers: Handlers, options: Options) -> None:
         self.store = store
+        self.opened = Opened(lambda: self.store)
         self.hub = Hub()
         self._handlers = handlers
         self.options = options
@@ -97,8 +99,6 @@ class Runtime:
         self.unanswered = Unanswered(lambda: self.store)
         self._worker: Worker | None = None
         self._stopping = False
-        self._opening = anyio.Lock()
-        self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
@@ -107,27 +107,17 @@ class Runtime:
 
         Raises:
             StoreUnusable: it can't be opened.
+            ConfigurationError: another event loop of this process has it open.
         """
-        store = self.store
-        async with self._opening:
-            if not self._users:
-                await _open(store)
-            self._users += 1
-        try:
+        async with self.opened.here() as store:
             yield store
-        finally:
-            with anyio.CancelScope(shield=True):
-                async with self._opening:
-                    self._users -= 1
-                    if not self._users:
-                        await store.close()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Everything is up inside.
 
         Raises:
-            StoreUnusable: before anything else was started.
+            StoreUnusable, ConfigurationError: as `connected`, before anything else was started.
         """
         self._stopping = False
         async with self.connected() as store:
@@ -231,16 +221,6 @@ class Runtime:
         options = self.options
         late_ms = options.cleanup_ms + options.lease_ms
         return Janitor(self.store, linger_ms=options.linger_ms, tombstone_ms=options.tombstone_ms, late_ms=late_ms)
-
-
-async def _open(store: Store) -> None:
-    """Open the store; if that fails, or is cancelled halfway, leave nothing open."""
-    try:
-        await store.open()
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await store.close()
-        raise
 
 
 async def _again_and_again(name: str, part: Callable[[], Awaitable[None]]) -> None:

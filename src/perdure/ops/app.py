@@ -156,7 +156,7 @@ class Tasks(TasksExtension):
             identify=identify,
             legacy=legacy,
         )
-        self._external = ExternalWork(self.assembly.runtime, self._limits)
+        self._external = ExternalWork(self.assembly.runtime.opened, self._limits)
 
     def _limits(self) -> Limits:
         return self.assembly.options.limits
@@ -360,7 +360,7 @@ class Tasks(TasksExtension):
         Raises:
             StoreUnusable: it can't be opened; one line says why and what to do.
         """
-        async with self.assembly.runtime.connected():
+        async with self.assembly.runtime.opened.somewhere():
             yield
 
     def callbacks(self, server: MCPServer[Any], path: str = "/perdure/external") -> None:

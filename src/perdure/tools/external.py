@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
@@ -27,8 +26,8 @@ from perdure.domain.limits import Limits, cut, within
 from perdure.domain.model import JSON
 from perdure.domain.policy import Duration, milliseconds
 from perdure.engine.external import External, Poll, Settlement
+from perdure.engine.opened import Word
 from perdure.engine.steps import failure
-from perdure.store.base import Store
 from perdure.store.codec import encode, mended
 
 from .steps import called, misfit
@@ -54,10 +53,10 @@ class Finished:
     type: str = _FAILED
 
 
-class Connected(Protocol):
-    """The part of the runtime that is needed here: a store that is open."""
+class Said(Protocol):
+    """The part of the engine that is needed here: to have the store hear something, wherever it is open."""
 
-    def connected(self) -> AbstractAsyncContextManager[Store]: ...
+    async def say(self, word: Word) -> None: ...
 
 
 class ExternalWork:
@@ -65,15 +64,17 @@ class ExternalWork:
 
     Works in any process that has a `Tasks` on the same store, whether it serves or not: the store is opened for the
     call, unless it is open. Who has more than a few calls to make puts them inside `async with tasks.connected():`.
+    And from any thread: plain code calls `asyncio.run(tasks.external.complete(…))`, also where a server has the store
+    open on its own event loop, which must not be held up meanwhile.
 
     Every verb may be called again, and raises `TaskNotFound` for a handle that is made up, cut short, of another task,
     or of a task that was deleted; `AlreadySettled` if the work has ended otherwise, or its task is over; and
     `StoreUnavailable` if the store did not take it just now.
     """
 
-    def __init__(self, runtime: Connected, limits: Callable[[], Limits]) -> None:
+    def __init__(self, opened: Said, limits: Callable[[], Limits]) -> None:
         """Not for users: `Tasks` makes the one there is."""
-        self._runtime = runtime
+        self._opened = opened
         self._limits = limits
 
     async def complete(self, handle: Handle | str, result: object = None) -> None:
@@ -98,13 +99,13 @@ class ExternalWork:
         Of a long one, the beginning is kept (`Limits.message`).
         """
         known, text = _parsed(handle), _text(message, self._limits().message)
-        async with self._runtime.connected() as store:
-            await store.tell(known.task_id, known.place, known.token, text)
+        await self._opened.say(lambda store: store.tell(known.task_id, known.place, known.token, text))
 
     async def _settle(self, handle: Handle | str, end: Settlement) -> None:
         known = _parsed(handle)
-        async with self._runtime.connected() as store:
-            await store.settle(known.task_id, known.place, known.token, end.state, end.value)
+        await self._opened.say(
+            lambda store: store.settle(known.task_id, known.place, known.token, end.state, end.value)
+        )
 
 
 # -- what a tool says about work that it hands over --------------------------------------------------------------------
