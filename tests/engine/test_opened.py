@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -157,6 +159,46 @@ async def test_a_word_outlives_the_event_loop_that_it_had_gone_over_to(rigged: R
         await saying
     assert words.heard[1] == asyncio.get_running_loop() != words.heard[0]
     heard_there.open()
+
+
+class Late(asyncio.SelectorEventLoop):
+    """One that has left the store when it comes to what was handed to it; and then it begins that, or not even so."""
+
+    def __init__(self, closed: Opened, *, begins: bool) -> None:
+        super().__init__()
+        self._begins = begins
+        self._ready_for = list[Callable[[], object]]()
+        self._opened = closed
+        self._leaving = AsyncExitStack()
+
+    def have_it(self) -> None:
+        self.run_until_complete(self._leaving.enter_async_context(self._opened.here()))
+
+    def _end(self) -> None:
+        self.run_until_complete(self._leaving.aclose())
+        if self._begins:
+            for begin in self._ready_for:
+                self.call_soon(begin)
+            self.run_until_complete(asyncio.sleep(0))
+        self.close()
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> Any:
+        self._ready_for.append(partial(callback, *args))
+        thread = threading.Thread(target=self._end)
+        thread.start()
+        thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_so_does_one_that_the_event_loop_comes_to_after_it_has_left_the_store(
+    rigged: Rigged, closed: Opened, begins: bool
+) -> None:
+    words = Words()
+    await asyncio.to_thread(Late(closed, begins=begins).have_it)
+    async with asyncio.timeout(PATIENCE):
+        await closed.say(words)
+    assert words.heard == [asyncio.get_running_loop()]
+    assert rigged.calls == ["open", "close", "open", "tell", "close"]
 
 
 @pytest.mark.parametrize("ended", [True, False])

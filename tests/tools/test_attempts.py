@@ -304,9 +304,11 @@ async def test_a_plain_tool_whose_timeout_is_over_begins_no_step_that_its_next_a
         task.step("charge", charged.append, task.attempt)
         return task.attempt
 
-    async with stage(tmp_path, only(tool, timeout="50ms", retry=Retry(backoff="1ms"))) as up:
-        assert (await up.client.finish("tool"))["result"]["structuredContent"] == {"result": 2}
-    assert charged == [2]
+    # On a busy machine a later attempt may run out of time as well.
+    async with stage(tmp_path, only(tool, timeout="50ms", retry=Retry(max_attempts=1_000, backoff="1ms"))) as up:
+        assert not (await up.client.finish("tool"))["result"].get("isError")
+    assert len(charged) == 1
+    assert charged != [1]
 
 
 @pytest.mark.parametrize("told_by", ["a checkpoint", "a verb"])

@@ -22,6 +22,8 @@ import anyio
 from perdure.domain.errors import ConfigurationError, StoreUnavailable
 from perdure.store.base import Outsiders, Store
 
+from . import branches
+
 __all__ = ["Opened", "Word"]
 
 Word = Callable[[Outsiders], Awaitable[object]]
@@ -30,6 +32,8 @@ Word = Callable[[Outsiders], Awaitable[object]]
 _ANSWER = 20.0
 """Seconds that another event loop has for its answer. A store gives up by itself before; but that loop may be held up
 by the very thread that waits for it."""
+_LOOK_EVERY = 0.1
+"""Seconds between looks at that event loop: it may be closed meanwhile."""
 _BREATH = 0.01
 """Seconds after which to look who has it now, when the event loop that had it was at its end."""
 
@@ -39,8 +43,11 @@ class Opened:
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
-        self._turn = anyio.Lock()
-        """Of those on the one event loop that has the store: one opens or closes it at a time."""
+        self._turn = asyncio.Lock()
+        """Of those on the one event loop that has the store: one opens or closes it at a time. Each loop has its own.
+
+        Of asyncio's: to take it while it is free is no point at which a loop that ends can cancel whoever leaves.
+        """
         self._home: asyncio.AbstractEventLoop | None = None
         self._users = 0
         """How many are in, or on their way in."""
@@ -90,13 +97,26 @@ class Opened:
         here = asyncio.get_running_loop()
         until = here.time() + _ANSWER
         while (home := self._claim()) is not None:
-            if await _on(home, self.say(word), until - here.time()):
+            if await _on(home, self._said(word), until):
                 return
             if here.time() >= until:
                 raise StoreUnavailable("The event loop that has the store open does not answer: something holds it up")
             await asyncio.sleep(_BREATH)
         async with self._claimed() as store:
             await word(store)
+
+    async def _said(self, word: Word) -> bool:
+        """Whether it was said on this event loop for another one: not unless the store is this one's still.
+
+        Were it opened anew for the word, on an event loop that is at its end, nobody would come to close it.
+        """
+        with self._claiming:
+            if self._home is not asyncio.get_running_loop():
+                return False
+            self._users += 1
+        async with self._claimed() as store:
+            await word(store)
+        return True
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -106,7 +126,8 @@ class Opened:
         with self._claiming:
             if self._home not in (None, here):
                 return self._home
-            self._home = here
+            if self._home is None:
+                self._home, self._turn = here, asyncio.Lock()
             self._users += 1
             return None
 
@@ -119,10 +140,11 @@ class Opened:
                 await self._enter(store)
             yield store
         finally:
-            with anyio.CancelScope(shield=True):
-                async with self._turn:
+            try:
+                with anyio.CancelScope(shield=True):
                     await self._leave(store)
-            self._forget()
+            finally:  # an event loop that ends cancels what is shielded, too
+                self._forget()
 
     async def _enter(self, store: Store) -> None:
         if not self._is_open:
@@ -132,38 +154,39 @@ class Opened:
     async def _leave(self, store: Store) -> None:
         with self._claiming:
             self._users -= 1
-            last = not self._users
-        if last and self._is_open:
-            try:
-                await store.close()
-            finally:
-                self._is_open = False
+        async with self._turn:
+            if self._is_open and not self._users:
+                await self._close(store)
+
+    async def _close(self, store: Store) -> None:
+        try:
+            await store.close()
+        finally:
+            self._is_open = False
 
     def _forget(self) -> None:
-        """Leave the store to whichever event loop comes first, unless somebody on this one has come meanwhile.
-
-        Not before the turn is over, and with it what another one would have to wait for.
-        """
+        """Leave the store to whichever event loop comes first, unless somebody on this one has it, or closes it."""
         with self._claiming:
             if not (self._users or self._is_open):
                 self._home = None
 
 
-async def _on(loop: asyncio.AbstractEventLoop, saying: Coroutine[Any, Any, None], within: float) -> bool:
+async def _on(loop: asyncio.AbstractEventLoop, saying: Coroutine[Any, Any, bool], until: float) -> bool:
     """Whether it was said there: not if that loop is at its end, or has no time."""
+    here = asyncio.get_running_loop()
     try:
         said = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(saying, loop))
     except RuntimeError:  # it is closed
         saying.close()
         return False
     try:
-        await asyncio.wait({said}, timeout=within)
+        # What a loop was handed and did not come to any more before it was closed is never answered.
+        while not said.done() and here.time() < until and not loop.is_closed():
+            await asyncio.wait({said}, timeout=min(_LOOK_EVERY, until - here.time()))
     finally:
         said.cancel()
-    if said.cancelled():
-        return False
-    said.result()
-    return True
+        branches.discard([saying])
+    return not said.cancelled() and said.result()
 
 
 async def _open(store: Store) -> None:
