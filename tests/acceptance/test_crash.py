@@ -119,6 +119,8 @@ class Storm:
                     await server.listening()
                     self.up.set()
                     await asyncio.sleep(self.rng.uniform(0.05, LONGEST_LIFE))
+                    # The first server may not have answered its first call by then. Later ones have much to lose.
+                    await eventually(lambda: any(record.final is None for record in self.records), "nothing to lose")
                 if last:
                     await eventually(lambda: len(self.records) == TASKS, "all tasks are created")
                 self.up.clear()
