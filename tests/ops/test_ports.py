@@ -52,3 +52,20 @@ def test_where_all_other_addresses_are_of_one_family_those_of_loopback_are_liste
     (bound,) = ports.bind(host, 0)
     with closing(bound):
         assert bound.getsockname()[0] == "127.0.0.1"
+
+
+def test_on_a_port_that_is_reserved_one_server_after_the_other_listens_and_nobody_is_given_it() -> None:
+    with ports.reserved("127.0.0.1") as port:
+        with closing(socket.socket()) as stranger, pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", port))
+        for _ in range(2):
+            (bound,) = ports.bind("127.0.0.1", port)
+            with closing(bound), socket.socket() as client:
+                bound.listen()
+                client.connect(("127.0.0.1", port))
+                with bound.accept()[0]:
+                    pass
+        with closing(socket.socket()) as client, pytest.raises(ConnectionRefusedError):
+            client.connect(("127.0.0.1", port))
+    (bound,) = ports.bind("127.0.0.1", port)
+    ports.close([bound])

@@ -22,6 +22,8 @@ from mcp.shared.inbound import encode_header_value
 
 from perdure.wire.models import EXTENSION, METHODS
 
+from . import ports
+
 __all__ = ["main"]
 
 _VERSION: Final = "2026-07-28"
@@ -36,9 +38,13 @@ Json = dict[str, Any]
 def main() -> int:
     """Run the demo; the exit code says whether the task survived."""
     folder = Path(tempfile.mkdtemp(prefix="perdure-demo-"))
-    store, port = folder / "tasks.db", _free_port()
-    # Through no proxy that the environment names: none of them leads back to this machine.
-    with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as http:
+    store = folder / "tasks.db"
+    with (
+        # Two servers are to have it, one after the other, and other demos run beside this one.
+        ports.reserved("127.0.0.1") as port,
+        # Through no proxy that the environment names: none of them leads back to this machine.
+        httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as http,
+    ):
         client = _Client(http)
         with _server(port, store) as process:
             _show(0, client.call(0, "server/discover", {}))
@@ -139,11 +145,6 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: Pat
         if process.poll() is not None or time.monotonic() > give_up:
             raise SystemExit(f"perdure demo: the server did not start; it said:\n{log.read_text('utf-8', 'replace')}")
         time.sleep(0.02)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def _account(handle: Json, back: float, asked: Json, final: Json) -> None:

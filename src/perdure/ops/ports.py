@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-__all__ = ["bind", "close"]
+__all__ = ["bind", "close", "reserved"]
 
 _UNREAD: Final = 60_000
 """Milliseconds for which a client may leave what was sent to it unread."""
@@ -35,6 +35,24 @@ def bind(host: str, port: int) -> list[socket.socket]:
         reason = (error.strerror or str(error)).lower()
         raise SystemExit(f"perdure: can't listen on {host}, port {port}: {reason}; choose another") from None
     return sockets
+
+
+@contextmanager
+def reserved(host: str) -> Generator[int]:
+    """A port of `host` on which only those listen, one after the other, who are told it: nobody else is given it.
+
+    It is bound all the while. On Linux who names a port can bind it all the same, if both sockets allow that (`bind`
+    does) and no other listens; and nobody is given it who takes any that is free, nor a client's connection. Other
+    systems refuse the second socket. There it is a port that was free just now.
+    """
+    sockets = bind(host, 0)
+    try:
+        port: int = sockets[0].getsockname()[1]
+        if sys.platform != "linux":
+            close(sockets)
+        yield port
+    finally:
+        close(sockets)
 
 
 def close(sockets: Iterable[socket.socket]) -> None:
