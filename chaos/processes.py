@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from perdure.testing.postgresql.programs import free_port
+
 __all__ = ["SERVER", "WORKER", "Fleet", "Kind", "Seat"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -246,9 +248,7 @@ class Fleet:
 
 def _seat(kind: Kind, number: int, folder: Path) -> Seat:
     name = f"{kind.name}-{number}"
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
-    return Seat(kind, name, port, folder / f"{name}.log")
+    return Seat(kind, name, free_port(), folder / f"{name}.log")
 
 
 def _accepts(port: int) -> bool:

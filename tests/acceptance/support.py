@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from perdure.testing.postgresql.programs import free_port
 from tests import copies
 from tests.support import PATIENCE, eventually
 from tests.wire.support import ROOT, Client, plain_http
@@ -25,11 +26,6 @@ from tests.wire.support import ROOT, Client, plain_http
 JSON = Any
 CRASH_SERVER: Final = Path(__file__).with_name("crash_server.py")
 REPORT_SERVER: Final = ROOT / "examples" / "report_server.py"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
 
 
 def accepts(port: int) -> bool:

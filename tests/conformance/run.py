@@ -15,7 +15,6 @@ import importlib.metadata
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from perdure.testing.postgresql.programs import free_port
 from tests import pypi
 from tests.conformance.catalog import (
     CLIENTS,
@@ -69,7 +69,7 @@ def fronted(url: str, folder: Path) -> Generator[str]:
 @contextlib.contextmanager
 def _running(*program: str) -> Generator[str]:
     """Run a program that serves on the port that it is told; the value is its URL."""
-    port = _free_port()
+    port = free_port()
     command = [*program, "--port", str(port)]
     with (RESULTS / "server.log").open("ab") as log:
         server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
@@ -78,12 +78,6 @@ def _running(*program: str) -> Generator[str]:
             yield f"http://127.0.0.1:{port}/mcp"
         finally:
             _stop(server)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_until_it_answers(server: subprocess.Popen[bytes], port: int) -> None:
