@@ -253,6 +253,7 @@ async def test_a_database_that_hangs_keeps_no_client_waiting_and_goes_on_when_it
     assert all(each < HANGING for each in took), took
 
 
+@pytest.mark.timeout(180)  # two servers of its own, of which each recovers, on a machine that others use
 async def test_a_standby_takes_over_and_the_primary_that_comes_back_read_only_is_passed_over(tmp_path: Path) -> None:
     with Cluster(durable=False) as primary:
         await migrated(primary, "tasks")

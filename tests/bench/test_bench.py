@@ -11,7 +11,8 @@ import pytest
 from bench import report
 from tests import copies
 
-TIMEOUT = 50.0
+TIMEOUT = 170.0
+pytestmark = pytest.mark.timeout(180)  # whole programs with servers of their own, on a machine that others use
 
 STORE = "--tasks 200 --turns 1 --claims 5 --finished 500"
 HTTP = "--turns 1 --seconds 0.1 --polled 10 --connections 4"

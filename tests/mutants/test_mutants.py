@@ -106,12 +106,12 @@ CAUGHT: Final = {
 }
 
 
-async def run(*arguments: str, within: float = PATIENCE) -> tuple[int | None, str]:
+async def run(*arguments: str) -> tuple[int | None, str]:
     """pytest over a selection of our suite, in a process of its own that loads no more than it needs."""
     plugins = ("anyio.pytest_plugin", "pytest_timeout", "no:cacheprovider", "tests.mutants.plugin")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "-q", *(part for name in plugins for part in ("-p", name)), *arguments]
-    ended = await copies.ended(command, env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, within=within)
+    ended = await copies.ended(command, env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, within=4 * PATIENCE)
     return ended.code, ended.output + ended.errors
 
 
@@ -119,6 +119,7 @@ def test_it_is_said_of_each_mutant_what_notices_it() -> None:
     assert set(CAUGHT) == set(plugin.MUTANTS)
 
 
+@pytest.mark.timeout(180)  # some make a PostgreSQL server of their own
 @pytest.mark.parametrize("mutant", plugin.MUTANTS)
 async def test_a_mutant_is_noticed(mutant: str) -> None:
     code, output = await run("--mutant", mutant, *CAUGHT[mutant].tests)
@@ -130,7 +131,7 @@ async def test_a_mutant_is_noticed(mutant: str) -> None:
 @pytest.mark.timeout(180)  # all of them, one after the other
 async def test_without_a_mutant_the_same_tests_pass() -> None:
     tests = [test for caught in CAUGHT.values() for test in caught.tests]
-    code, output = await run(*tests, within=4 * PATIENCE)
+    code, output = await run(*tests)
     assert code == pytest.ExitCode.OK, output
     assert re.search(r"^\d+ passed in ", output, re.MULTILINE), output
 
