@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Generator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -144,22 +144,24 @@ async def test_a_cancel_through_one_replica_reaches_the_tool_on_another_by_the_h
 async def test_a_worker_that_slept_past_its_lease_writes_nothing_whatever_its_clock_says(site: Site) -> None:
     """The lease is over when the database says so."""
     gate = site.folder / "asleep"
-    store, env = site.cluster.url(site.database), {"LEASE": "2s"}
-    async with worker(site.folder, store, {**env, **clock(site.folder, -HOUR)}) as sleeper:
+    store, env = site.cluster.url(site.database), {"LEASE": "4s"}
+    async with worker(site.folder, store, {**env, **clock(site.folder, -HOUR)}) as sleeper, AsyncExitStack() as stack:
         with stopped(site.a.server):
             task_id = await site.b.client.start("waiting", {"label": "asleep", "gate": str(gate)})
             before = await effect(site.folder, task_id, "start", pid=sleeper.pid)
-            async with worker(site.folder, store, {**env, **clock(site.folder, HOUR)}) as other:
-                with stopped(sleeper):
-                    after = await effect(site.folder, task_id, "start", pid=other.pid)
-                    assert (before.attempt, after.attempt) == (1, 2)
-                    gate.with_name(f"{gate.name}.{sleeper.pid}").touch()
-                late = await effect(site.folder, task_id, "end", pid=sleeper.pid)
-                await eventually(lambda: "this run is dropped" in sleeper.output.read_text(), "its result is refused")
-                assert (await site.c.client.get(task_id)).result["status"] == "working"
-                gate.touch()
-                done = await site.c.client.until(task_id, "completed")
-                assert done["result"]["structuredContent"]["token"] == after.token != late.token
+            with stopped(sleeper):  # before there is another, which might find it asleep while that is starting
+                other = await stack.enter_async_context(
+                    worker(site.folder, store, {**env, **clock(site.folder, HOUR)})
+                )
+                after = await effect(site.folder, task_id, "start", pid=other.pid)
+                assert (before.attempt, after.attempt) == (1, 2)
+                gate.with_name(f"{gate.name}.{sleeper.pid}").touch()
+            late = await effect(site.folder, task_id, "end", pid=sleeper.pid)
+            await eventually(lambda: "this run is dropped" in sleeper.output.read_text(), "its result is refused")
+            assert (await site.c.client.get(task_id)).result["status"] == "working"
+            gate.touch()
+            done = await site.c.client.until(task_id, "completed")
+            assert done["result"]["structuredContent"]["token"] == after.token != late.token
 
 
 async def test_another_replica_goes_on_where_one_was_killed_and_one_that_comes_back_knows_it_all(site: Site) -> None:

@@ -16,7 +16,7 @@ from tests.acceptance.support import CRASH_SERVER, Server, attended, effect, eff
 from tests.support import eventually
 from tests.wire.support import Client
 
-SHORT: Final = "3s"
+SHORT: Final = "4s"
 Pair = tuple[tuple[Server, Client], tuple[Server, Client]]
 
 
