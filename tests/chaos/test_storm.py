@@ -45,14 +45,15 @@ def left_behind(folder: Path, *, besides: int = 0) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("store", "faults", "options"),
     [
-        ("sqlite", 6, ["--seed", "5", "--no-mount"]),
-        ("postgresql", 4, ["--seed", "1489", "--servers", "1"]),  # the server is stopped and restarted among them
+        ("sqlite", 6, ["--seed", "5", "--no-mount", "--minutes", "0.15"]),
+        # The server is stopped and restarted among them.
+        ("postgresql", 4, ["--seed", "1489", "--servers", "1", "--minutes", "0.1"]),
     ],
 )
 def test_a_short_storm_finds_nothing_and_leaves_nothing(
     tmp_path: Path, store: str, faults: int, options: list[str]
 ) -> None:
-    options += ["--store", store, "--minutes", "0.1", "--faults", str(faults), "--rate", "6", "--workers", "1"]
+    options += ["--store", store, "--faults", str(faults), "--rate", "6", "--workers", "1"]
     ended = asyncio.run(copies.ended(command(tmp_path, *options), env=environment(tmp_path), within=200))
     assert ended.code == 0, ended.output + ended.errors
     assert "oracle: nothing found" in ended.output
