@@ -3,6 +3,7 @@
 import signal
 from typing import Any
 
+import anyio
 import pytest
 
 from perdure.client import Unsure
@@ -15,7 +16,7 @@ from tests.client.spy import Spy
 from tests.ops.calling.commands import Held, call, detached, doing
 from tests.ops.calling.shell import statuses
 from tests.ops.calling.terminal import Terminal
-from tests.support import eventually
+from tests.support import PATIENCE, eventually
 from tests.wire.support import Stage
 from tests.wire.tools import Tools
 
@@ -89,11 +90,21 @@ async def test_of_a_call_that_must_not_be_made_again_nobody_claims_to_find_out(
 
 
 async def test_a_call_that_was_not_answered_in_time_is_told_with_the_bound_that_it_had(
-    scene: Stage, seat: tuple[Desk, Terminal], held: Held
+    scene: Stage, seat: tuple[Desk, Terminal], spy: Spy, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ends: list[float] = []
+
+    def left(_: float | None) -> float:
+        """Its time begins to run with the call: to connect and to list the tools takes as long as it does."""
+        if not spy.came["tools/list"]:
+            return PATIENCE
+        ends.append(anyio.current_time() + 0.3)
+        return max(0.0, ends[0] - anyio.current_time())
+
+    monkeypatch.setattr(calls, "left_until", left)
     held.methods.add("tools/call")
     with pytest.raises(Unsure, match=r"no answer came within --timeout; perdure resume .* asks again"):
-        await call(scene, seat[0], "hello", words=("name=Ada",), options=WaitOptions(seconds=0.5))
+        await call(scene, seat[0], "hello", words=("name=Ada",), options=WaitOptions(seconds=PATIENCE))
     held.freed.set()
 
 
