@@ -346,7 +346,7 @@ async def test_a_refused_answer_gives_nobody_more_time(scene: Stage, seat: tuple
     def asks_again() -> bool:
         return done.done() or terminal.text.count("yes or no): ") > asked
 
-    async with doing(call(scene, desk, "ask", options=WaitOptions(seconds=2.0))) as done:
+    async with doing(call(scene, desk, "ask", options=WaitOptions(seconds=4.0))) as done:
         while not done.done() and asked < 20:
             await eventually(asks_again, "it asks")
             asked += 1

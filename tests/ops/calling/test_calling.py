@@ -131,7 +131,7 @@ def test_a_task_is_left_listed_watched_and_resumed(shell: Shell) -> None:
     (entry,) = shell.document("ls")
     assert entry["task"] == task
     assert (entry["tool"], entry["status"], entry["server"]) == ("gated", "open", shell.url)
-    found = shell.document("resume", task[:12], "--timeout", "1s", code=4)
+    found = shell.document("resume", task[:12], "--timeout", "3s", code=4)
     assert (found["task"], found["status"]) == (task, "working")
     other = shell.detached("gated")
     shell.open_gate()
