@@ -19,6 +19,7 @@ import pytest
 from tests.gateway.odd import HANDLE, beside
 from tests.gateway.raw_backend import Asked, event, response, result, stream
 from tests.gateway.support import Front
+from tests.support import PATIENCE
 from tests.wire.envelopes import envelope, headers
 from tests.wire.listening import ACKNOWLEDGED, SNAPSHOT
 from tests.wire.support import stage
@@ -118,9 +119,9 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 async def told(front: Front, method: str, params: Any) -> str:
-    """All that comes within a moment: what never ends is no matter here."""
+    """All that comes; of what is listened to, what comes within a moment: that it never ends is no matter here."""
     message, text = envelope(method, params), ""
-    with anyio.move_on_after(0.3):
+    with anyio.move_on_after(0.3 if method == "subscriptions/listen" else PATIENCE):
         async with front.http.stream("POST", front.url, json=message, headers=headers(message)) as reply:
             async for part in reply.aiter_text():
                 text += part

@@ -66,12 +66,14 @@ async def test_a_probe_asks_what_the_backend_can_do_and_that_is_kept() -> None:
 @pytest.mark.parametrize("how", ["dies", "hangs"])
 async def test_after_some_failures_in_a_row_the_breaker_opens(how: str) -> None:
     async with ward() as (backend, _, upstream, health):
-        health = Health(upstream, HealthBounds(within=0.05 if how == "hangs" else PATIENCE))
+        brief, patient = HealthBounds(within=0.05 if how == "hangs" else PATIENCE), HealthBounds(within=PATIENCE)
+        health = Health(upstream, brief)
         backend.how = how
         assert not await health.probe()
-        backend.how = "well"
+        # What is well answers, and not by then.
+        backend.how, vars(health)["_bounds"] = "well", patient
         assert await health.probe()
-        backend.how = how
+        backend.how, vars(health)["_bounds"] = how, brief
         assert not await health.probe()
         assert upstream.breaker.position is Position.CLOSED
         assert not await health.probe()
