@@ -261,7 +261,10 @@ async def test_a_call_that_stalls_or_fails_keeps_nobody_from_the_tasks_that_are_
         spy.refuse[CALL] = lambda params: (
             MCPError(-32001, "Request 'tools/call' timed out") if params["name"] == "hello" else None
         )
-        there = await tasks.resume_all(client, timeout=1.0)
+        for seconds in (1.0, 5.0):
+            there = await tasks.resume_all(client, timeout=seconds)
+            if there.refused:  # else the machine was too busy to get so far beside the one that stalls
+                break
     assert [each.id for each in there.handles] == [handle.id]
     assert [each.record.key for each in there.unsure] == ["stalls"]
     ((record, error),) = there.refused
@@ -349,10 +352,11 @@ async def test_a_handle_that_the_journal_does_not_take_is_not_thrown_away(
 async def test_a_question_before_there_is_a_task_goes_to_the_callback_and_is_not_asked_again_after_a_crash(
     tmp_path: Path, tools: Tools
 ) -> None:
-    stalled, gate = [True], anyio.Event()
+    stalled, reached, gate = [True], list[bool](), anyio.Event()
 
     async def stall(ctx: Any, call_next: Any) -> Any:
         if ctx.method == CALL and "requestState" in ctx.params and stalled[0]:
+            reached.append(True)
             await gate.wait()
         return await call_next(ctx)
 
@@ -361,8 +365,11 @@ async def test_a_question_before_there_is_a_task_goes_to_the_callback_and_is_not
         stage(tmp_path, prepared(tools), server={"middleware": [stall]}) as up,
         connected(up.client.url, tasks, person) as client,
     ):
-        with pytest.raises(Unsure):
-            await tasks.start(client, "tool", idempotency_key="mine", timeout=0.5)
+        for seconds in (0.5, 5.0):
+            with pytest.raises(Unsure):
+                await tasks.start(client, "tool", idempotency_key="mine", timeout=seconds)
+            if reached:  # else the machine was too busy to get so far
+                break
         assert person.asked == ["Sure?"]
         stalled[0] = False
         handle = await tasks.resume(client, "mine")
