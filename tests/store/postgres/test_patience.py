@@ -18,7 +18,7 @@ from perdure.testing.postgresql import Cluster
 from tests.store.postgres.support import SECRET
 from tests.support import PATIENCE, eventually
 
-WHO = "SELECT pg_backend_pid() FROM pg_sleep(0.3)"
+WHO = "SELECT pg_backend_pid()"
 
 
 async def run(connection: Connection, wishes: Sequence[str]) -> Sequence[Done]:
@@ -39,8 +39,15 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-async def backends(served: Lanes, kind: Kind[str]) -> set[int]:
+async def backends(served: Lanes) -> set[int]:
     """The server's processes that serve two batches at once."""
+    meeting = asyncio.Barrier(2)
+
+    async def met(connection: Connection, wishes: Sequence[str]) -> Sequence[Done]:
+        await meeting.wait()
+        return await run(connection, wishes)
+
+    kind = Kind(met, 1, 2)
     both = set(await asyncio.gather(*(served.do(kind, WHO) for _ in range(2))))
     assert len(both) == 2
     return both
@@ -79,12 +86,12 @@ async def test_after_a_batch_without_an_answer_no_connection_from_before_is_used
 ) -> None:
     """A server that hangs takes all connections with it, and each of them would cost its time anew."""
     kind = Kind(run, 1, 2)
-    before = await backends(served, kind)
+    before = await backends(served)
     monkeypatch.setattr(lanes, "_SERVE", 0.3)
     with pytest.raises(StoreUnavailable):
         await served.do(kind, "SELECT pg_sleep(9)")
     monkeypatch.setattr(lanes, "_SERVE", PATIENCE)
-    assert not before & await backends(served, kind)
+    assert not before & await backends(served)
     lost, found = said(caplog)
     assert lost.endswith(": TimeoutError")
     assert "can be used again" in found
@@ -111,24 +118,24 @@ async def test_what_was_sent_to_a_server_that_hangs_is_given_up_without_a_word_t
 
 async def test_of_a_server_that_may_no_longer_be_written_to_no_connection_is_used_again(served: Lanes) -> None:
     kind = Kind(run, 1, 2)
-    before = await backends(served, kind)
+    before = await backends(served)
     with pytest.raises(StoreUnavailable):
         await served.do(kind, "DO $$ BEGIN SET LOCAL transaction_read_only = on; CREATE TABLE x (); END $$")
-    assert not before & await backends(served, kind)
+    assert not before & await backends(served)
 
 
 async def test_a_connection_that_was_ended_leaves_the_other_in_use(
     served: Lanes, postgres: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     kind = Kind(run, 1, 2)
-    one, other = await backends(served, kind)
+    one, other = await backends(served)
     lasting = asyncio.create_task(served.do(kind, "SELECT pg_sleep(1)"))
     doomed = asyncio.create_task(served.do(kind, "SELECT pg_terminate_backend(pg_backend_pid()) FROM pg_sleep(0.1)"))
     with pytest.raises(StoreUnavailable):
         await doomed
     assert not lasting.done()
     await lasting
-    assert len({one, other} & await backends(served, kind)) == 1
+    assert len({one, other} & await backends(served)) == 1
     assert len(said(caplog)) == 2
 
 
