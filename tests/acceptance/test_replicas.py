@@ -150,9 +150,7 @@ async def test_a_worker_that_slept_past_its_lease_writes_nothing_whatever_its_cl
             task_id = await site.b.client.start("waiting", {"label": "asleep", "gate": str(gate)})
             before = await effect(site.folder, task_id, "start", pid=sleeper.pid)
             with stopped(sleeper):  # before there is another, which might find it asleep while that is starting
-                other = await stack.enter_async_context(
-                    worker(site.folder, store, {**env, **clock(site.folder, HOUR)})
-                )
+                other = await stack.enter_async_context(worker(site.folder, store, {**env, **clock(site.folder, HOUR)}))
                 after = await effect(site.folder, task_id, "start", pid=other.pid)
                 assert (before.attempt, after.attempt) == (1, 2)
                 gate.with_name(f"{gate.name}.{sleeper.pid}").touch()
