@@ -105,13 +105,27 @@ def _round(
 ) -> Iterator[Finding]:
     seed = zlib.crc32(f"{settings.seed}:{target.name}:{number}".encode())
     cases = settings.count or target.count
-    tried, failure = search(target.cases, lambda case: target.check(subject, case), seed=seed, count=cases, until=until)
+    sent = b""
+
+    def check(case: Any) -> None:
+        nonlocal sent
+        try:
+            target.check(subject, case)
+        except Found:
+            sent = _sent_to(subject)  # of the case that is kept: a search that is cut off ends with any other
+            raise
+
+    tried, failure = search(target.cases, check, seed=seed, count=cases, until=until)
     report.cases[target.name] += tried
     report.rounds[target.name] += 1
-    sent = subject.sent if isinstance(subject, Scene) else b""
-    failure = failure or _in_the_end(subject)
+    if failure is None:
+        sent, failure = _sent_to(subject), _in_the_end(subject)
     if failure is not None:
         yield Finding(target.name, number, failure, sent)
+
+
+def _sent_to(subject: Subject) -> bytes:
+    return subject.sent if isinstance(subject, Scene) else b""
 
 
 def _in_the_end(subject: Subject) -> Failure | None:
