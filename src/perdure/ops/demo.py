@@ -29,7 +29,7 @@ __all__ = ["main"]
 _VERSION: Final = "2026-07-28"
 _START_SECONDS: Final = 30.0
 _TASK_SECONDS: Final = 45.0
-_HEAD_START: Final = 0.5
+_HEAD_START: Final = 1.0
 """Seconds for the worker to be in the middle of the task when it is killed; else it might not even have begun."""
 
 Json = dict[str, Any]
