@@ -24,7 +24,7 @@ from tests.wire.tools import Tools
 async def test_a_task_that_was_lost_to_a_wrong_token_is_found_again_and_its_answer_is_sent(
     tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.client.handle._PATIENCE", 0.3)
+    monkeypatch.setattr("perdure.client.handle._PATIENCE", 1.0)
     spy, tasks, person = Spy(refuse={UPDATE: always(-32000, "full")}), Tasks(tmp_path / "journal.db"), Person()
     async with stage(tmp_path, tools.declare, server={"middleware": [spy]}) as up:
         async with connected(up.client.url, tasks, person) as client:

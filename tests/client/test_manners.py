@@ -137,7 +137,7 @@ async def test_an_answer_that_does_not_fit_is_refused_and_can_be_given_again(tmp
 async def test_an_answer_that_does_not_come_through_is_sent_by_the_next_wait(
     tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.client.handle._PATIENCE", 0.3)
+    monkeypatch.setattr("perdure.client.handle._PATIENCE", 1.0)
     spy, tasks, person = Spy(refuse={UPDATE: always(-32000, "full")}), Tasks(), Person()
     async with served(tmp_path, tools, spy, tasks, person) as client:
         handle = await tasks.start(client, "ask")
@@ -154,7 +154,7 @@ async def test_an_answer_that_does_not_come_through_is_sent_by_the_next_wait(
 async def test_an_answer_on_record_is_also_sent_by_a_wait_that_asks_nothing(
     tmp_path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.client.handle._PATIENCE", 0.3)
+    monkeypatch.setattr("perdure.client.handle._PATIENCE", 1.0)
     spy, tasks = Spy(refuse={UPDATE: always(-32000, "full")}), Tasks()
     async with served(tmp_path, tools, spy, tasks) as client:
         handle = await tasks.start(client, "ask")

@@ -36,7 +36,7 @@ async def finished(rigged: Rigged, count: int = 1) -> list[str]:
 def held() -> int:
     """How many snapshots there are in memory."""
     gc.collect()
-    return sum(isinstance(each, Snapshot) for each in gc.get_objects())
+    return sum(type(each) is Snapshot for each in gc.get_objects())
 
 
 # -- when it is read ---------------------------------------------------------------------------------------------------

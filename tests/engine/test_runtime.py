@@ -66,7 +66,7 @@ async def test_a_runtime_can_be_entered_again_after_it_was_left(tmp_path: Path) 
             await ended(store, await store.create(new_task()))
         with pytest.raises(StoreUnavailable):
             await store.sessions()
-    assert not _writers()
+    await eventually(lambda: not _writers(), "the store's thread is still there")
 
 
 async def test_a_runtime_without_a_worker_keeps_house_and_runs_nothing(rigged: Rigged, clock: VirtualClock) -> None:

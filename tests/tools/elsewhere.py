@@ -52,7 +52,7 @@ class Elsewhere:
 
     async def impatient(self, task: TaskContext) -> str:
         try:
-            return repr(await task.external("render", self.take, cancel=self.stop, timeout="300ms"))
+            return repr(await task.external("render", self.take, cancel=self.stop, timeout="1s"))
         except StepFailed as failed:
             return f"{failed.type}: {failed.message}"
 

@@ -259,7 +259,7 @@ async def test_a_timeout_is_a_failure_that_a_retry_may_take_up_and_waiting_is_no
         await asyncio.Event().wait()
 
     def declare(tasks: Tasks) -> None:
-        tasks.tool("tool", timeout="1s", retry=Retry(backoff="1ms", on=(TimeoutError,)))(tool)
+        tasks.tool("tool", timeout="2s", retry=Retry(backoff="1ms", on=(TimeoutError,)))(tool)
         tasks.tool(timeout="50ms", retry=Retry(backoff="1ms", on=(KeyError,)))(other)
 
     async with stage(tmp_path, declare) as up:
@@ -268,7 +268,7 @@ async def test_a_timeout_is_a_failure_that_a_retry_may_take_up_and_waiting_is_no
         await up.client.update(task_id, {"form": FORM})
         task = await up.client.until(task_id)
         assert task["result"]["structuredContent"] == {"result": 2}
-        assert await notes(up, task) == ["TimeoutError: The tool did not finish within 1 s"]
+        assert await notes(up, task) == ["TimeoutError: The tool did not finish within 2 s"]
         assert text(await up.client.finish("other")) == "The tool did not finish within 0.05 s"
     assert runs == [1, 2]
 

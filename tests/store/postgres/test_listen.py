@@ -214,7 +214,7 @@ async def test_a_connection_that_goes_dead_without_a_word_is_found_out_by_using_
     two: Replica, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listen, "_CHECK", 0.05)
-    monkeypatch.setattr(listen, "_SEND", 0.5)
+    monkeypatch.setattr(listen, "_SEND", 1.5)
     async with relayed(empty_database) as relay, listening(through(relay, empty_database)) as far:
         relay.die()
         await far.hears(None)
