@@ -164,6 +164,66 @@ async def test_a_database_that_is_damaged(tmp_path: Path) -> None:
     assert "is damaged: restore it from a backup" in await refusal(path)
 
 
+async def left_by_a_killed_process(path: Path, tasks: int) -> Path:
+    """A file with so many tasks more and its log, as they are while a store is open on the file at `path`."""
+    store, copy = SQLiteStore(f"sqlite:///{path}"), path.with_name("left.db")
+    await store.open()
+    for _ in range(tasks):
+        await store.create(new_task())
+    shutil.copy(path, copy)
+    shutil.copy(f"{path}-wal", f"{copy}-wal")
+    await store.close()
+    return copy
+
+
+async def tasks_in(path: Path) -> int:
+    """How many of them can be read."""
+    store = SQLiteStore(f"sqlite:///{path}")
+    await store.open()
+    with closing(sqlite3.connect(path)) as outside:
+        ids = [id_ for (id_,) in outside.execute("SELECT id FROM task")]
+    found = [await store.get(ADA, id_) for id_ in ids]
+    await store.close()
+    return len(found)
+
+
+def cut_off(path: Path) -> None:
+    """Of the last page, the end."""
+    os.truncate(path, path.stat().st_size - 100)
+
+
+async def test_a_database_that_ends_within_a_page(tmp_path: Path) -> None:
+    """SQLite would take what is missing for zeros, and serve them."""
+    path = tmp_path / "tasks.db"
+    await left_by_a_killed_process(path, tasks=50)
+    cut_off(path)
+    before = path.read_bytes()
+    assert await refusal(path) == f"{path} is damaged: restore it from a backup, or move it away"
+    assert path.read_bytes() == before
+
+
+async def test_a_database_that_ends_within_a_page_which_its_log_does_not_have(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    await left_by_a_killed_process(path, tasks=50)
+    left = await left_by_a_killed_process(path, tasks=0)
+    cut_off(left)
+    assert "is damaged: restore it from a backup" in await refusal(left)
+
+
+async def test_a_page_that_a_killed_process_was_writing_is_taken_from_its_log(tmp_path: Path) -> None:
+    left = await left_by_a_killed_process(tmp_path / "tasks.db", tasks=50)
+    cut_off(left)
+    assert await tasks_in(left) == 50
+
+
+async def test_what_lies_behind_the_last_page_is_nobodys(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    await left_by_a_killed_process(path, tasks=50)
+    with path.open("ab") as file:
+        file.write(b"x" * 100)
+    assert await tasks_in(path) == 50
+
+
 async def test_a_schema_from_a_newer_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tasks.db"
     known = len(schema.MIGRATIONS)

@@ -217,6 +217,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("PRAGMA synchronous = FULL")
         _refuse_strangers(connection, path)
         _use_wal(connection, path)
+        _refuse_cut_off(connection, path)
         _migrate(connection, path)
 
 
@@ -246,6 +247,35 @@ def _use_wal(connection: sqlite3.Connection, path: Path) -> None:
         sleep(0.01)
     if mode != "wal":  # SQLite does not complain where processes can't share memory: it says what it did instead
         raise StoreUnusable(f"{path} lies where SQLite can't keep a write-ahead log: put it on a local disk")
+
+
+def _refuse_cut_off(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that ends within a page, as a copy does that was broken off.
+
+    SQLite counts such a page as a whole one, and takes what is missing of it for zeros: for times, texts and counts
+    that no store has written. Pages that are gone altogether it misses by itself. A page that a process was writing
+    there when it was killed is in the log still.
+    """
+    pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    length = path.stat().st_size
+    last = length // size + 1
+    if length % size and last <= pages and not _is_logged(path, last) and path.stat().st_size == length:
+        raise StoreUnusable(f"{path} {_REMEDIES[sqlite3.SQLITE_CORRUPT]}")
+
+
+def _is_logged(path: Path, page: int) -> bool:
+    """Whether the log has the page of that number. The log is under no locks, which to read it would lose.
+
+    Its format: https://www.sqlite.org/fileformat2.html#the_write_ahead_log
+    """
+    with path.with_name(f"{path.name}-wal").open("rb") as log:
+        head = log.read(32)
+        size, salt = int.from_bytes(head[8:12], "big"), head[16:24]
+        while len(frame := log.read(24)) == 24 and frame[8:16] == salt:  # behind these is what an older log had
+            if int.from_bytes(frame[:4], "big") == page:
+                return True
+            log.seek(size, os.SEEK_CUR)
+    return False
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
