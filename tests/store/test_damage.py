@@ -280,6 +280,22 @@ async def test_a_lease_lasts_though_it_can_not_be_read_what_its_process_says_of_
     assert len(await opened.sessions()) == 1
 
 
+@pytest.mark.parametrize(("id_", "until"), [("NULL", "0"), ("x'00'", "0"), ("'dead'", "NULL"), ("'dead'", "'soon'")])
+async def test_a_lease_of_which_not_even_the_id_or_the_end_is_one_keeps_no_other_from_being_seen_or_taken_over(
+    opened: SQLiteStore, outside: sqlite3.Connection, id_: str, until: str
+) -> None:
+    """A bit of the type that a record has for each of its values. Such a row is made in a table that takes any."""
+    dead = await hire(opened)
+    await opened.create(new_task())
+    assert len(await dead.claim(1)) == 1
+    outside.executescript(
+        "CREATE TABLE any AS SELECT * FROM session; DROP TABLE session; ALTER TABLE any RENAME TO session;"
+        f"INSERT INTO session VALUES ({id_}, {until}, '')"
+    )
+    assert [lapsed for _, lapsed in await opened.sessions()].count(True) == 1
+    assert await opened.take_over([dead.session]) == 1
+
+
 async def test_a_digest_that_is_no_text_can_not_be_read(opened: SQLiteStore) -> None:
     task = await opened.create(new_task())
     with pytest.raises(Unreadable):

@@ -307,13 +307,18 @@ def end_of(prefix: str) -> str:
     return f"{prefix}\x7f"
 
 
-def session(id_: str, expires_at: int, info: str) -> Session:
-    """A process's lease. It lasts until it lapses, whether or not it can be read what the process says of itself."""
+def session(id_: object, expires_at: object, info: str) -> Session:
+    """A process's lease. It lasts until it lapses, whether or not it can be read what the process says of itself.
+
+    One bit makes a value of another type, or none, of any. A lease whose end is no time has lapsed.
+    """
+    name = mended(id_) if isinstance(id_, str) else "?"
+    until = expires_at if isinstance(expires_at, int) else 0
     try:
-        return Session(mended(id_), expires_at, decode_object(info))
+        return Session(name, until, decode_object(info))
     except UNREADABLE as error:
-        logger.debug("session %s: what it says of itself can't be read: %s", mended(id_), type(error).__name__)
-        return Session(mended(id_), expires_at, {})
+        logger.debug("session %s: what it says of itself can't be read: %s", name, type(error).__name__)
+        return Session(name, until, {})
 
 
 def load(row: Any, now: int) -> Load:

@@ -13,7 +13,7 @@ from perdure.domain.errors import Unreadable
 from perdure.domain.model import JSON
 from perdure.domain.timeline import Event
 from perdure.store import rows
-from perdure.store.codec import encode
+from perdure.store.codec import encode, is_plain
 
 from . import shared, sql
 from .writer import Transaction
@@ -23,7 +23,8 @@ __all__ = ["bury", "expire", "free_overdue", "purge", "take_over"]
 
 def take_over(tx: Transaction, gone: Collection[str], keep: Collection[str], now: int) -> int:
     deleted = tx.all(sql.SESSION_DELETE_DEAD, now, encode([*gone]), encode([*keep]))
-    dead: list[JSON] = [session_id for (session_id,) in deleted]
+    # What is no text any more was damaged, and no run names it.
+    dead: list[JSON] = [session_id for (session_id,) in deleted if isinstance(session_id, str) and is_plain(session_id)]
     return _died(tx, tx.all(sql.RUN_OF_SESSIONS, encode(dead)), timeline.died, now)
 
 

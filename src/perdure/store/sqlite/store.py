@@ -129,9 +129,8 @@ class SQLiteStore(OnFile):
 
     async def sessions(self) -> tuple[tuple[Session, bool], ...]:
         now = self._clock()
-        return tuple(
-            (rows.session(*row), row[1] <= now) for row in self._read(lambda reader: reader.all(sql.SESSION_ALL))
-        )
+        found = [rows.session(*row) for row in self._read(lambda reader: reader.all(sql.SESSION_ALL))]
+        return tuple((each, each.expires_at <= now) for each in found)
 
     async def take_over(self, gone: Collection[str] = (), *, keep: Collection[str] = ()) -> int:
         return await self._writer.submit(lambda tx: housekeeping.take_over(tx, gone, keep, self._clock()))
