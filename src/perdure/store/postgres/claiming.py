@@ -300,6 +300,8 @@ async def _take_up(sheet: Sheet, claims: dict[int, Claim], asking: Sequence[int]
     their runs, and a request to cancel or an answer that came in between need not have changed the run.
     """
     await sheet.lock(asking)
+    # In the order in which they were taken, which is the one in which they are announced.
+    sheet.records = {seq: sheet.records[seq] for seq in asking if seq in sheet.records}
     await sheet.load_questions([*sheet.records])
     for seq in asking:
         if seq in sheet.unreadable:

@@ -5,7 +5,7 @@ from copy import deepcopy
 import pytest
 
 from perdure.domain.errors import InputKeyReused, LeaseLost, NotStorable, TaskNotFound
-from perdure.domain.model import JSON, Cancelled, Change, Completed, Demand, Failed, Failure, JSONObject, Status
+from perdure.domain.model import JSON, Asked, Cancelled, Change, Completed, Demand, Failed, Failure, JSONObject, Status
 from perdure.store.base import Store
 from perdure.testing.clock import VirtualClock
 
@@ -69,6 +69,18 @@ async def test_parking_on_what_is_answered_already_is_announced_as_runnable(stor
     changes.clear()
     await store.park(again, asks(name=NAME))
     assert changes == [Change(claim.task.id, claim.seq, Status.WORKING, runnable=True)]
+
+
+async def test_what_one_claim_changes_is_announced_in_the_order_in_which_it_was_taken(
+    store: Store, changes: Changes, clock: VirtualClock
+) -> None:
+    """Both have asked something that nobody answered in time, and the younger one is due first."""
+    older, younger = [await parked(store, name=Asked(NAME, "0", timeout_ms=ms)) for ms in (2_000, 1_000)]
+    clock.advance(3_000)
+    worker = await hire(store)
+    changes.clear()
+    taken = [claim.seq for claim in await worker.claim(2)]
+    assert taken == [change.seq for change in changes] == [younger.seq, older.seq]
 
 
 @pytest.mark.parametrize(
