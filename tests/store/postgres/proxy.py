@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -53,7 +53,23 @@ class Proxy:
         handler = asyncio.current_task()
         assert handler is not None
         self._handlers.add(handler)
-        there, back = await asyncio.open_connection(*self._server)
+        try:
+            there, back = await asyncio.open_connection(*self._server)
+            with closing(back):
+                await self._between(reader, writer, there, back)
+        except ConnectionError:
+            pass
+        finally:  # also where it is cancelled before there is the other connection
+            writer.close()
+            self._handlers.discard(handler)
+
+    async def _between(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        there: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+    ) -> None:
         answers = asyncio.create_task(_pass_on(there, writer))
         try:
             while data := await reader.read(_SIZE):
@@ -72,13 +88,8 @@ class Proxy:
                     break
                 back.write(data)
                 await back.drain()
-        except ConnectionError:
-            pass
         finally:
             answers.cancel()
-            writer.close()
-            back.close()
-            self._handlers.discard(handler)
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
